@@ -5,7 +5,8 @@ an atomic counter and passes it to the consumers through shared memory. Otherwis
 as many further as there are CTAs.
 
 Neighbouring tiles run at the same time and read the same K and V, so that the L2 cache serves them. Under a mask the tiles of a head
-differ in length, in the same way in every head. A few heads then run side by side, the longest causal tiles first.
+differ in length, in the same way in every head. A few heads then run side by side, the longest causal tiles first. The backward
+pass, whose CTAs compute one tile each, has a scheduler of its own.
 """
 
 from __future__ import annotations
