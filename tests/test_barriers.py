@@ -8,17 +8,16 @@ from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
-from matplotlib.figure import Figure
 from torch.nn.functional import scaled_dot_product_attention
 
 from flashlearn.core.steps import record
 from flashlearn.exercises.altered import altered
 from flashlearn.show.draw import draw_barriers
-from flashlearn.show.frame import as_runs, paint
 from flashlearn.simulator.barriers import Race, Times
 from flashlearn.simulator.gluon_names import UINT32, values
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles, timeline_steps
+from tests.drawing import sound
 
 pytest.importorskip("triton", reason="Triton is not installed here: there are no kernels to simulate")
 from flashlearn.fast import decode
@@ -698,12 +697,9 @@ def test_steps_tell_who_waits_and_the_picture_changes():
     assert [(bar.row, bar.what, bar.start) for bar in waits] == [("consume 0", "wait", 0), ("consume 1", "wait", 0)], (
         "for Q"
     )
-    runs = as_runs(steps)
-    ax = Figure(figsize=(19.2, 5.4)).add_axes((0, 0, 1, 1))
-    draw_barriers(ax, steps[-1])
-    words = {text.get_text() for text in ax.texts}
+    words = set(sound(draw_barriers(steps[-1]), usual=False, apart=6).texts())
     assert any("phase 1" in each for each in words) and not any("phase 2" in each for each in words), "its last bit"
     assert "phase 1" in steps[20].sentence + steps[30].sentence and not any(
         "phase 2" in step.sentence for step in steps
     )
-    assert len({paint(runs, number, draw_barriers, (12.8, 5.4)).tobytes() for number in (0, 9, 24, 40)}) == 4
+    assert len({draw_barriers(steps[number]).svg() for number in (0, 9, 24, 40)}) == 4

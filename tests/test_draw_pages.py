@@ -10,7 +10,7 @@ from flashlearn.models.gpt import GPT
 from flashlearn.serving import Batch, PagePool, batch_steps, greedy
 from flashlearn.serving.recorded import DONE, RUNS, WAITS
 from flashlearn.show.draw import draw_pages
-from tests.drawing import painted, readable
+from tests.drawing import sound
 from tests.slow import every
 
 ARRIVALS = {
@@ -36,12 +36,8 @@ def recorded(pages=12, page=4, pool=PagePool, share=True):
 RUN, MODEL = recorded()
 
 
-def drawn(step):
-    return painted(draw_pages, step)
-
-
 def words(step):
-    return [text.get_text() for text in drawn(step).texts]
+    return draw_pages(step).texts()
 
 
 def test_answers_are_those_of_each_request_alone():
@@ -93,7 +89,8 @@ def test_what_goes_through_the_model_is_new_and_what_is_shared_is_not():
 
 @pytest.mark.parametrize("at", every(4, range(0, len(RUN), 2)))
 def test_nothing_overlaps_or_leaves_the_picture(at):
-    readable(drawn(RUN[at]), smallest=12.5, apart=(1, 4))
+    for narrow in (False, True):
+        sound(draw_pages(RUN[at], narrow=narrow))
 
 
 def test_the_picture_says_who_holds_a_page_and_whose_it_was():
@@ -105,7 +102,7 @@ def test_the_picture_says_who_holds_a_page_and_whose_it_was():
             assert not page.was or f"was {page.was}" in shown
         free = sum(not page.holders for page in pages)
         assert f"HBM: one pool, {free} of 12 pages free" in shown
-        assert shown.count("free") + shown.count("given back") == free + 1  # and one in the key
+        assert shown.count("free") + shown.count("released") == free + 1  # and one in the key
     assert "A B" in words(RUN[2])
 
 

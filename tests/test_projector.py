@@ -11,8 +11,7 @@ from matplotlib.patches import Patch
 
 import flashlearn as fl
 from flashlearn.show import draw, frame
-from flashlearn.show.draw.parts import PALEST
-from flashlearn.show.draw.style import COLOURS, contrast, outline_of, tint
+from flashlearn.show.draw.style import COLOURS, TONES, contrast, outline_of, tint
 from tests.slow import every, slow
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -55,9 +54,9 @@ def test_contrast_is_that_of_the_standard():
 @pytest.mark.parametrize("name", [name for name in COLOURS if name not in ("HBM", "masked", "SRAM")])
 def test_tints_are_too_pale_and_their_outlines_are_not(name):
     """The reason for the outlines: a tint alone cannot be told from white by everybody."""
-    assert contrast(tint(name, PALEST)) < 1.3
+    assert contrast(tint(name, TONES["pale"])) < 1.3
     for ground in GROUNDS:
-        assert contrast(outline_of(tint(name, PALEST)), ground) >= 3
+        assert contrast(outline_of(tint(name, TONES["pale"])), ground) >= 3
     assert to_hex(outline_of("#0072B2")) == "#0072b2", "what is dark enough stays"
 
 
@@ -103,12 +102,14 @@ def test_a_pale_matrix_has_an_edge_on_the_painted_pixels(projected, name):
     """From its tint to the ground of HBM on the left, there is a pixel that stands out from both."""
     runs = frame.as_runs(tiled())
     pixels = np.asarray(frame.paint(runs, 3, draw.draw_tiling, (12.8, 5.0))) / 255
-    rows, cols = np.nonzero(np.abs(pixels - np.array(tint(name, PALEST))).max(-1) < 0.004)
+    rows, cols = np.nonzero(np.abs(pixels - np.array(tint(name, TONES["pale"]))).max(-1) < 0.004)
     row = int(np.median(rows))
     left = cols[rows == row].min()
     between = [tuple(pixel) for pixel in pixels[row, left - 12 : left]]
-    assert contrast(tint(name, PALEST), COLOURS["HBM"]) < 1.3
-    assert max(min(contrast(pixel, tint(name, PALEST)), contrast(pixel, COLOURS["HBM"])) for pixel in between) >= 3
+    assert contrast(tint(name, TONES["pale"]), COLOURS["HBM"]) < 1.3
+    assert (
+        max(min(contrast(pixel, tint(name, TONES["pale"])), contrast(pixel, COLOURS["HBM"])) for pixel in between) >= 3
+    )
 
 
 def test_a_plot_is_bounded_too(monkeypatch, projected):

@@ -38,7 +38,6 @@ HOMES = {
     "roofline": ("draw_roofline",),
     "row": ("draw_row", "draw_terms"),
     "scene": ("Grid", "Rect", "Scene", "paint", "scene_of"),
-    "sheet": ("Sheet",),
     "strides": ("draw_sectors", "draw_strides"),
     "style": ("COLOURS", "colour", "stylesheet", "tint"),
     "tiling": ("draw_tiling",),
