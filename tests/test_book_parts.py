@@ -13,10 +13,9 @@ import torch
 from PIL import Image, ImageOps
 
 import flashlearn as fl
-from flashlearn.cost import v1_cost, v2_cost
 from flashlearn.show import course, draw, play
 from flashlearn.show.animation import reduced_motion
-from flashlearn.show.explorers.tiling import MASKS
+from flashlearn.show.explorers.tiling import tiling_explorer
 from flashlearn.show.film import Film, animated
 from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
@@ -420,44 +419,54 @@ def test_colab_installs_first_and_the_notebook_stays_as_it_is(tmp_path):
 
 # --- recorded runs -----------------------------------------------------------------------------------------
 
-LAST = {"FlashAttention-1": v1_cost, "FlashAttention-2": v2_cost}
-
 
 @pytest.mark.parametrize(
-    "N, D, block_q, block_k", [(5, 3, 3, 5), (12, 4, 3, 3), *[slow(16, 4, 5, 3), slow(8, 3, 1, 2)]]
+    "N, D, block_q, block_k, mask",
+    [(5, 3, 3, 5, "full"), (12, 4, 3, 3, "causal"), *[slow(16, 4, 4, 2, "window of 4"), slow(12, 3, 6, 2, "full")]],
 )
-def test_recorded_runs_move_the_bytes_of_the_formulas(N, D, block_q, block_k):
-    setting = runs.setting(N, D, block_q, block_k)
-    assert list(setting["runs"]) == list(MASKS) == list(setting["seen"])
-    for mask, versions in setting["runs"].items():
-        options = {"block_q": block_q, "block_k": block_k, **MASKS[mask](N)}
-        for name, steps in versions.items():
-            cost = LAST[name](1, 1, N, N, D, dtype=torch.float32, **options)
-            assert steps[-1]["b"] == [cost.read, cost.written]
-            if mask in ("full", "causal"):
-                assert any(step["up"] for step in steps) == (block_k < N), "a maximum rises when a second block comes"
-        assert list(versions) == list(LAST)
+def test_a_recorded_run_is_that_of_the_notebook(N, D, block_q, block_k, mask):
+    """Its scenes, captions and numbers are those that the explorer of a notebook makes."""
+    sizes = {"N": N, "D": D, "block_q": block_q, "block_k": block_k}
+    explorer = tiling_explorer(**sizes, sram=128, mask=mask)
+    recorded = runs.setting(*sizes.values(), mask)
+    assert recorded["captions"] == list(explorer.transcript) and recorded["alt"] == explorer.alt
+    wide, narrow = (
+        [frame[layout] for frame in map(explorer._made, range(len(explorer.transcript)))] for layout in (0, 1)
+    )
+    lines = recorded["scenes"]["lines"]
+
+    def unpacked(numbers):
+        ranges = (list(map(int, each.split("-"))) for each in numbers.split())
+        return "".join(lines[number] for first, *last in ranges for number in range(first, (last or [first])[0] + 1))
+
+    for layout, made in (("wide", wide), ("narrow", narrow)):
+        assert [unpacked(each) for each in recorded["scenes"][layout]] == [frame.replace("\n", "") for frame in made]
+    assert recorded["need"] == explorer.said["need"] and explorer.report.endswith(f"they fit. {recorded['text']}")
+    rising = [number for number in range(len(wide)) if "new maximum" in recorded["captions"][number]]
+    assert recorded["rises"] == rising
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_the_keys_that_are_seen_are_those_of_the_mask(mask):
-    """Held against the weights of softmax: 0 where a key is hidden."""
-    q, k, _ = runs.problem(12, 4)
-    thirds = torch.eye(12)[None, None].split(4, dim=-1)  # as values, all three give the weights
-    weights = torch.cat([fl.standard_attention(q, k, v, **MASKS[mask](12)) for v in thirds], dim=-1)[0, 0]
-    for row, (start, stop) in zip(weights, runs.spans(12, MASKS[mask](12)), strict=True):
-        assert row.nonzero().flatten().tolist() == list(range(start, stop)) != []
+def test_a_wrong_scene_would_be_seen():
+    """Every step of a run has a picture of its own, and another mask has others."""
+    causal, full = (runs.setting(8, 4, 4, 4, mask)["scenes"]["wide"] for mask in ("causal", "full"))
+    assert len(set(causal)) == len(causal) >= 3 and causal != full
 
 
 def test_an_explorer_of_the_book_begins_as_its_cell_says():
     cell = 'shown = tiling_explorer(N=12, block_q=3, sram=59, mask="documents, window")\nshown'
-    assert pages.start_of(cell) == "N=12&blockQ=3&sram=59&mask=documents%2C+window"
+    assert pages.start_of(cell) == "N=12&block_q=3&sram=59&mask=documents%2C+window"
     assert pages.start_of("tiling_explorer()") == ""
 
 
 def test_the_grid_holds_what_the_text_asks_for():
     grid = runs.grid()
     assert (3, 5) in grid[3][5] and (1, 1) in grid[4][8] and (3, 3) in grid[4][12]
+    offered = {control["name"]: control.get("values") for control in runs.controls() if "name" in control}
+    for D, lengths in grid.items():
+        for N, pairs in lengths.items():
+            assert D in offered["D"] and N in offered["N"]
+            assert all(q in offered["block_q"] and k in offered["block_k"] for q, k in pairs)
+    assert list(offered) == list(runs.START) and (3, 3) in grid[runs.START["D"]][runs.START["N"]]
     assert all(max(pair) <= N for lengths in grid.values() for N, pairs in lengths.items() for pair in pairs)
 
 

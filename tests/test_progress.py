@@ -25,7 +25,7 @@ RECORD = """
 import sys
 from pathlib import Path
 from tools.book import runs
-runs.LENGTHS, runs.WIDTHS, runs.SIDES = (4,), (2,), (2,)
+runs.SIDES = {3: {4: (2,)}}
 runs.write(Path(sys.argv[1]))
 """
 

@@ -1,9 +1,11 @@
 """The explorers of the book: the formulas in JavaScript are those of flashlearn.cost; controls and addresses work."""
 
+import base64
+import gzip
 import json
 import random
 import re
-from urllib.parse import unquote, urlencode
+from urllib.parse import urlencode
 
 import pytest
 import torch
@@ -12,7 +14,7 @@ from flashlearn import cost
 from flashlearn.algorithms.tiled import sram_elements
 from flashlearn.cost import placement
 from flashlearn.show.explorers.tiling import MASKS
-from tests.browser.conftest import ROOT
+from tests.browser.conftest import ROOT, wait_until
 from tests.browser.test_book import PHONE, book, site, visit  # noqa: F401
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
@@ -160,76 +162,132 @@ def test_text_in_the_pictures_is_large_enough_and_inside(site, visit, size):  # 
             assert out == [] and page.locator(".explorer svg text").count() > 10
 
 
+# --- the tiling explorer -----------------------------------------------------------------------------------
+
+PICTURE = ".flashlearn-stage > svg.scene"
+
+
 @slow
 def test_the_tiling_explorer_shows_recorded_bytes_and_says_what_does_not_fit(site, visit):  # noqa: F811
-    page = visit(f"{site}/explorers/tiling.html#N=5&D=3&blockQ=3&blockK=5&sram=59&causal=0").page
-    explorer = page.locator(".explorer")
-    explorer.get_by_text("need 63 of 59 elements").wait_for()
-    assert "they do not fit" in explorer.inner_text()
-    total = {
-        name: getattr(cost, name)(1, 1, 5, 5, 3, dtype=torch.float32, block_q=3, block_k=5).bytes
-        for name in ("v1_cost", "v2_cost")
-    }
-    assert f"FlashAttention-1 {total['v1_cost']:,} B" in explorer.inner_text()
-    assert f"FlashAttention-2 {total['v2_cost']:,} B" in explorer.inner_text()
-    page.get_by_role("slider", name="B_c: keys in a block").press("ArrowLeft")
-    explorer.get_by_text("they fit.").wait_for()
-    page.get_by_role("slider", name="N: tokens").press("End")
-    page.locator(".flashlearn-player[aria-label*='N = 16']").first.wait_for()
-    page.get_by_role("button", name="Next rescaling").click()
-    assert "new maximum" in explorer.locator(".flashlearn-sentence").inner_text()
+    page = visit(f"{site}/explorers/tiling.html#N=5&D=3&block_q=3&block_k=5&sram=59&mask=full").page
+    said = page.locator(".flashlearn-fit")
+    expect(said).to_contain_text("3 × 5 blocks need 63 of 59 elements: they do not fit.")
+    for name, short in (("v1_cost", "FA-1"), ("v2_cost", "FA-2")):
+        total = getattr(cost, name)(1, 1, 5, 5, 3, dtype=torch.float32, block_q=3, block_k=5).bytes
+        expect(said).to_contain_text(f"{short} {total:,} B")
+    page.get_by_role("slider", name="B_c").press("ArrowLeft")
+    expect(said).to_contain_text("they fit.")
+    page.get_by_role("slider", name="N", exact=True).press("End")
+    expect(page.get_by_role("slider", name="N", exact=True)).to_have_attribute("aria-valuetext", "12")
+    page.get_by_role("button", name="next rescaling").click()
+    expect(page.locator(".flashlearn-sentence")).to_contain_text("new maximum")
 
 
 @slow
-def test_a_mask_is_a_choice_and_a_chapter_begins_with_its_own(site, visit):  # noqa: F811
-    """Under every mask as many keys are hatched as Python hides; the address keeps the mask."""
-    page = visit(f"{site}/explorers/tiling.html").page
-    drawn = set()
+def test_state_and_step_are_in_the_address_which_is_followed(site, visit):  # noqa: F811
+    seen = visit(f"{site}/explorers/tiling.html")
+    page, sentence = seen.page, seen.page.locator(".flashlearn-sentence")
+    page.get_by_role("combobox", name="mask").select_option("window of 4")
+    page.get_by_role("slider", name="B_r").press("ArrowLeft")
+    expect(sentence).to_contain_text("Step 1 of")
+    page.get_by_role("slider", name="step").press("ArrowRight")
+    expect(sentence).to_contain_text("Step 2 of")
+    wait_until(page, "() => location.hash.includes('step=2')")
+    assert "block_q=2" in page.url and urlencode({"mask": "window of 4"}) in page.url
+    here, words, picture = page.url, sentence.inner_text(), page.locator(PICTURE).inner_html()
+    page.evaluate("location.hash = '#N=8&block_q=4&block_k=4&mask=full&step=3'")  # as a link on the page would
+    expect(sentence).to_contain_text("Step 3 of")
+    expect(page.get_by_role("slider", name="N", exact=True)).to_have_attribute("aria-valuetext", "8")
+    page.evaluate("location.hash = '#N=8&block_q=4&block_k=4&mask=full&step=1'")
+    expect(sentence).to_contain_text("Step 1 of")
+    again = visit(here).page
+    expect(again.locator(".flashlearn-sentence")).to_have_text(words)
+    without_names = "html => html.replaceAll(/flashlearn-\\d+/g, '')"
+    assert again.evaluate(without_names, again.locator(PICTURE).inner_html()) == again.evaluate(without_names, picture)
+    wrong = visit(f"{site}/explorers/tiling.html#N=1e99&D=-3&mask=none&step=x").page
+    expect(wrong.locator(".flashlearn-sentence")).to_contain_text("Step 1 of")
+    assert seen.errors == []
+
+
+@slow
+def test_a_link_to_what_is_shown_is_copied_also_in_a_chapter(site, visit):  # noqa: F811
+    page = visit(f"{site}/notebooks/17_which_keys.html").page
+    chapter = page.locator("[data-explorer]")
+    chapter.scroll_into_view_if_needed()
+    expect(chapter.get_by_role("combobox", name="mask")).to_have_value("documents, window")
+    expect(chapter.get_by_text("3 × 3 blocks need 57 of 59")).to_be_visible()
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    chapter.get_by_role("slider", name="step").press("ArrowRight")
+    chapter.get_by_role("button", name="Copy link").click()
+    expect(chapter.get_by_text("copied")).to_be_visible()
+    link = page.evaluate("navigator.clipboard.readText()")
+    assert link.startswith(f"{site}/explorers/tiling.html#") and "step=2" in link
+    other = visit(link).page
+    expect(other.get_by_role("combobox", name="mask")).to_have_value("documents, window")
+    expect(other.locator(".flashlearn-sentence")).to_contain_text("Step 2 of")
+
+
+@slow
+def test_every_mask_and_every_step_is_a_picture(site, visit):  # noqa: F811
+    seen = visit(f"{site}/explorers/tiling.html#N=12&block_q=3&block_k=3")
+    page, drawn = seen.page, set()
     for mask, options in MASKS.items():
         page.get_by_role("combobox", name="mask").select_option(mask)
-        player = page.locator(f".flashlearn-player[aria-label$='mask: {mask}.']")
-        player.wait_for()
-        assert urlencode({"mask": mask}) in page.url
         total = cost.v2_cost(1, 1, 12, 12, 4, dtype=torch.float32, block_q=3, block_k=3, **options(12)).bytes
-        assert f"FlashAttention-2 {total:,} B" in page.locator(".explorer").inner_text()
-        picture = unquote(player.locator("img").get_attribute("src"))
-        hidden = sum((start > 0) + (stop < 12) for start, stop in runs.spans(12, options(12)))
-        assert picture.count("url(#hidden)") == 2 * hidden, "in both panels"
-        drawn.add(picture)
+        expect(page.locator(".flashlearn-fit")).to_contain_text(f"FA-2 {total:,} B")
+        drawn.add(page.locator(PICTURE).inner_html())
     assert len(drawn) == len(MASKS)
-    chapter = visit(f"{site}/notebooks/17_which_keys.html").page.locator("[data-explorer]")
-    expect(chapter.get_by_role("combobox", name="mask")).to_have_value("documents, window")
-    expect(chapter.get_by_text("Blocks 3 × 3 need 57 of 59")).to_be_visible()
+    page.locator(".flashlearn-player").focus()
+    for _ in range(8):
+        page.keyboard.press("ArrowRight")
+        drawn.add(page.locator(PICTURE).inner_html())
+    assert len(drawn) >= len(MASKS) + 8 and seen.errors == []
 
 
 @slow
-def test_every_step_of_the_tiling_explorer_is_a_picture(site, visit):  # noqa: F811
-    seen = visit(f"{site}/explorers/tiling.html#N=6&blockQ=2&blockK=3")
-    page = seen.page
-    page.locator(".flashlearn-player").focus()
-    shown = set()
-    for _ in range(8):
-        page.wait_for_function("document.querySelector('.flashlearn-stage img').naturalWidth > 0")
-        shown.add(page.locator(".flashlearn-stage img").get_attribute("src"))
-        page.keyboard.press("ArrowRight")
-    assert len(shown) >= 6 and seen.errors == []
+@pytest.mark.parametrize("size", [(1280, 720), (1366, 768), (1440, 900), (1920, 1080)], ids=lambda size: str(size[0]))
+def test_what_is_changed_and_what_changes_are_on_one_screen(site, visit, size):  # noqa: F811
+    page = visit(f"{site}/explorers/tiling.html", size).page
+    explorer = page.locator(".flashlearn-explorer")
+    expect(page.locator(PICTURE)).to_be_visible()
+    explorer.evaluate("node => node.scrollIntoView()")
+    tracks = [track.bounding_box()["width"] for track in explorer.get_by_role("slider").all()]
+    assert len(tracks) == 6 and min(tracks) >= 120
+    assert explorer.bounding_box()["height"] <= size[1]
+    page.get_by_role("button", name="next rescaling").click()
+    before = page.locator(".flashlearn-stage").bounding_box()
+    page.get_by_role("button", name="next rescaling").click()
+    assert page.locator(".flashlearn-stage").bounding_box() == before
 
 
 @slow
 def test_all_recorded_settings_are_there(book):  # noqa: F811
-    named = {f"{N}-{D}-{q}-{k}" for D, lengths in runs.grid().items() for N, pairs in lengths.items() for q, k in pairs}
-    assert {path.stem for path in (book / "_static" / "runs").glob("*.js")} == named
-    text = (book / "_static" / "runs" / "12-4-3-3.js").read_text(encoding="utf-8")
-    assert json.loads(text[text.index("{") : text.rindex("}") + 1]) == json.loads(json.dumps(runs.setting(12, 4, 3, 3)))
+    named = {
+        runs.named(N, D, q, k, mask)
+        for D, lengths in runs.grid().items()
+        for N, pairs in lengths.items()
+        for q, k in pairs
+        for mask in MASKS
+    }
+    files = list((book / "_static" / "runs").glob("*.js"))
+    assert {path.stem for path in files} == named
+    assert max(path.stat().st_size for path in files) < 100_000
+    text = (book / "_static" / "runs" / "12-4-3-3-causal.js").read_text(encoding="utf-8")
+    data = gzip.decompress(base64.b64decode(re.search(r'","([^"]*)"', text)[1]))
+    assert json.loads(data) == json.loads(json.dumps(runs.setting(12, 4, 3, 3, "causal")))
 
 
 @slow
 @pytest.mark.parametrize("size", [PHONE, (768, 1024), (1440, 900)], ids=lambda size: str(size[0]))
 @pytest.mark.parametrize("name", ["explorers/tiling", "notebooks/07_tiled_attention"])
-def test_text_among_the_tiles_is_at_least_12_pixels(site, visit, name, size):  # noqa: F811
+def test_text_among_the_tiles_is_readable(site, visit, name, size):  # noqa: F811
+    """At least 12 pixels on a phone; beside its controls, with all on one screen, at least 9."""
     page = visit(f"{site}/{name}.html", size).page
-    image = page.locator("[data-explorer] .flashlearn-stage img")
-    page.wait_for_function("img => img.naturalWidth > 0", arg=image.element_handle())
-    scale = image.evaluate("img => img.getBoundingClientRect().width / img.naturalWidth")
-    smallest = min(float(each) for each in re.findall(r"font-size(?:%3A|:)([\d.]+)px", image.get_attribute("src")))
-    assert smallest * scale >= 12
+    picture = page.locator(f"[data-explorer] {PICTURE}")
+    picture.scroll_into_view_if_needed()
+    expect(picture).to_be_visible()
+    smallest = picture.evaluate(
+        """svg => Math.min(...[...svg.querySelectorAll("text")].map(text =>
+             parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
+    )
+    assert smallest >= (12 if size == PHONE else 9)

@@ -20,10 +20,8 @@ COLAB = ROOT / "build" / "book-colab"
 CACHE = ROOT / "build" / "book-cache"  # what takes long to make, by what it was made from
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
-SCRIPTS += [BROWSER / "picture.js", BROWSER / "player.js", BROWSER / "question.js"]
-SCRIPTS += [
-    STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiles", "tiling", "runs", "predict", "search", "start")
-]
+SCRIPTS += [BROWSER / f"{name}.js" for name in ("picture", "player", "explorer", "recorded", "question")]
+SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiling", "runs", "predict", "search", "start")]
 
 
 def build(numbers: Sequence[str] = ()) -> int:
@@ -45,7 +43,7 @@ def build(numbers: Sequence[str] = ()) -> int:
     static = SOURCE / "_static"
     runs.write(static, 1 if numbers else None)
     faces.write(static, CACHE / "faces")
-    for sheet in ("player.css", "question.css"):
+    for sheet in ("player.css", "explorer.css", "question.css"):
         shutil.copy(BROWSER / sheet, static)
     (static / "scene.css").write_text(style.stylesheet(), encoding="utf-8")
     written = {

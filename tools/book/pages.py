@@ -18,7 +18,7 @@ from nbformat.v4 import new_markdown_cell, new_output
 from flashlearn.cost import standard_cost
 from flashlearn.show import position
 from flashlearn.show.course import STAGES
-from tools.book import chapter, figures
+from tools.book import chapter, figures, runs
 from tools.book.address import Address
 from tools.book.colab import without_outputs
 from tools.book.gallery import Shown
@@ -208,8 +208,7 @@ def questions(data: dict, plain: str = "") -> str:
 
 
 def start_of(source: str) -> str:
-    """With what an explorer begins, as the book's takes it: `tiling_explorer(N=12, block_q=3)` -> "N=12&blockQ=3"."""
-    names = {"N": "N", "D": "D", "block_q": "blockQ", "block_k": "blockK", "sram": "sram", "mask": "mask"}
+    """With what an explorer begins, as the book's takes it: `tiling_explorer(N=12, block_q=3)` -> "N=12&block_q=3"."""
     calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     call = next(node for node in calls if f"{getattr(node.func, 'id', '')}(" in EXPLORERS)
-    return urlencode({names[said.arg]: ast.literal_eval(said.value) for said in call.keywords if said.arg in names})
+    return urlencode({said.arg: ast.literal_eval(said.value) for said in call.keywords if said.arg in runs.START})

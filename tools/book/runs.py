@@ -1,88 +1,101 @@
 """What the explorers of the book show: runs recorded by flashlearn itself, small and loaded one setting at a time.
 
     hardware.js         GPUs, as `flashlearn.cost.hardware` has them
-    grid.js             the settings of which there are runs: {D: {N: [[block_q, block_k], ...]}}, and the masks
-    runs/<setting>.js   flashlearnRun("<setting>", {...}): both versions of FlashAttention under every mask
+    grid.js             the controls of the tiling explorer, and the settings of which there are runs: {D: {N: [[block_q, block_k], ...]}}
+    runs/<setting>.js   flashlearnRuns.set("<setting>", "<JSON, gzip, base64>"): the run as `player.mount` takes it, with its
+                        sentence, the elements that its blocks need, and the steps in which a maximum rises
 
-A script and not JSON: browsers load no JSON from a folder. Of a step are kept its sentence, the tiles read, written and
-on chip as [name, first row, last row] (S: and its columns), whether a maximum rises, and the bytes moved so far.
+A script and not JSON: browsers load no JSON from a folder. The scenes are those of the notebook's explorer.
 """
 
 from __future__ import annotations
 
-import itertools
+import base64
+import gzip
 import json
 import math
+import re
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from tqdm import tqdm
 
-import flashlearn as fl
-from flashlearn.core.inputs import Sizes
-from flashlearn.core.mask import Mask
-from flashlearn.core.steps import Step, Tile, hbm_bytes, record
+from flashlearn.algorithms.tiled import sram_elements
+from flashlearn.core.steps import Step, hbm_bytes
 from flashlearn.cost import HARDWARE
-from flashlearn.show.explorers.tiling import MASKS
-from flashlearn.show.frame import rescales
+from flashlearn.show.draw.scene import Scene
+from flashlearn.show.draw.tiling import draw_tiling
+from flashlearn.show.explorers import tiling
+from flashlearn.show.explorers.explorer import Control
+from flashlearn.show.player import page_run
 
-LENGTHS, WIDTHS, SIDES = (4, 5, 6, 8, 12, 16), (3, 4), (1, 2, 3, 4, 5, 6, 8)
+SIDES = {4: {4: (1, 2, 4), 8: (1, 2, 4), 12: (1, 2, 3, 4, 6), 16: (1, 2, 4)}, 3: {5: (1, 2, 3, 5), 12: (2, 3, 4, 6)}}
 MOST = 64  # pairs of blocks in a run
-VERSIONS = {"FlashAttention-1": fl.tiled_attention_v1_steps, "FlashAttention-2": fl.tiled_attention_v2_steps}
+SHOWN = tiling.V1, tiling.V2
+START = {"N": 12, "D": 4, "block_q": 3, "block_k": 3, "sram": 59, "mask": tiling.CAUSAL}
 
 
 def grid() -> dict[int, dict[int, list[tuple[int, int]]]]:
     """The blocks (block_q, block_k) recorded for every D and N: all that are not too many."""
 
-    def fine(N: int, block_q: int, block_k: int) -> bool:
-        if 5 in (block_q, block_k) and N != 5:
-            return False
-        return max(block_q, block_k) <= N and math.ceil(N / block_q) * math.ceil(N / block_k) <= MOST
+    def pairs(N: int, sides: tuple[int, ...]) -> list[tuple[int, int]]:
+        return [(q, k) for q in sides for k in sides if math.ceil(N / q) * math.ceil(N / k) <= MOST]
 
-    pairs = list(itertools.product(SIDES, SIDES))
-    return {D: {N: [pair for pair in pairs if fine(N, *pair)] for N in LENGTHS} for D in WIDTHS}
+    return {D: {N: pairs(N, sides) for N, sides in lengths.items()} for D, lengths in SIDES.items()}
 
 
-def problem(N: int, D: int) -> tuple[torch.Tensor, ...]:
-    """Q, K and V of one head whose maxima rise at many steps, by factors that can be seen."""
-    generator = torch.Generator().manual_seed(94)
-    return tuple(1.3 * torch.randn(1, 1, 16, 4, generator=generator)[:, :, :N, :D] for _ in range(3))
+def controls() -> list[dict[str, Any]]:
+    """Those of the notebook's explorer that there are runs for, with the values that there are runs for."""
+    there = grid()
+    values: dict[str, set[int]] = {
+        "N": {N for lengths in there.values() for N in lengths},
+        "D": set(there),
+        "block_q": {q for lengths in there.values() for pairs in lengths.values() for q, _ in pairs},
+        "block_k": {k for lengths in there.values() for pairs in lengths.values() for _, k in pairs},
+    }
+    shown = []
+    for name in START:
+        control: Control = getattr(tiling.TilingExplorer, name).control
+        shown.append(control._replace(values=tuple(sorted(values.get(name, ()))) or control.values).described(name))
+    label, help = tiling.TilingExplorer.buttons["next_rescaling"]
+    return [*shown, {"press": "next_rescaling", "label": label, "help": help}]
 
 
-def tile(each: Tile) -> list:
-    """A tile by its rows; scores by their columns too."""
-    return [each.name, *each.rows, *(each.cols if each.name == "S" else ())]
+def named(N: int, D: int, block_q: int, block_k: int, mask: str) -> str:
+    """The name of a setting, as tiling.js makes it."""
+    return "-".join(map(str, (N, D, block_q, block_k, re.sub(r"\W+", "_", mask))))
 
 
-def described(run: list[Step]) -> list[dict]:
-    """The steps of a run as the explorer draws them."""
-    steps, read, written = [], 0, 0
-    for step in run:
-        here = hbm_bytes([step])
-        read, written = read + here.read, written + here.written
-        moved = {"r": step.reads, "w": step.writes, "c": step.on_chip}
-        tiles = {key: [tile(each) for each in these] for key, these in moved.items()}
-        steps.append({"s": step.sentence, **tiles, "up": rescales(step), "b": [read, written]})
-    return steps
+def once(draw: Callable[..., Scene]) -> Callable[..., Scene]:
+    """The same scene for the same step: side by side, both layouts of a page are made of the narrow one."""
+
+    @cache
+    def kept(step: int, narrow: bool) -> Scene:
+        scene = draw(steps[step], narrow=narrow)
+        scene.svg = cache(scene.svg)  # type: ignore[method-assign]
+        return scene
+
+    steps: dict[int, Step] = {}
+
+    def drawn(step: Step, *, narrow: bool = False) -> Scene:
+        steps[id(step)] = step
+        return kept(id(step), narrow)
+
+    return drawn
 
 
-def setting(N: int, D: int, block_q: int, block_k: int) -> dict:
-    """Both versions and the keys (start, stop) that each query sees, by mask; the bytes of standard attention."""
-    qkv, runs, seen = problem(N, D), {}, {}
-    for mask, options in MASKS.items():
-        blocks = {"block_q": block_q, "block_k": block_k, **options(N)}
-        runs[mask] = {name: described(record(steps(*qkv, **blocks))) for name, steps in VERSIONS.items()}
-        seen[mask] = spans(N, options(N))
-    standard = hbm_bytes(fl.standard_attention_steps(*qkv))
-    return {
-        "N": N, "D": D, "blockQ": block_q, "blockK": block_k, "standard": list(standard), "seen": seen, "runs": runs
-    }  # fmt: skip
-
-
-def spans(N: int, options: dict) -> list[tuple[int, int]]:
-    """The keys (start, stop) that each query sees."""
-    mask = Mask.of(Sizes(1, 1, 1, N, N, 1), **options)
-    return [mask.keys((query, query + 1)) for query in range(N)]
+def setting(N: int, D: int, block_q: int, block_k: int, mask: str) -> dict[str, Any]:
+    """One run for a page, both versions side by side."""
+    every = tiling.recorded(N, D, block_q, block_k, mask)
+    runs = {title: every[title] for title in SHOWN}
+    draw = once(partial(draw_tiling, full=max(max(hbm_bytes(run)) for run in runs.values())))
+    run = page_run(runs, draw, alt=tiling.ALT)
+    del run["table"]
+    need = sram_elements(block_q, block_k, D)
+    return {**run, "text": tiling.described(every), "need": need, "rises": tiling.rescalings(runs)}
 
 
 def hardware() -> list[dict]:
@@ -94,15 +107,16 @@ def hardware() -> list[dict]:
 
 
 def write(static: Path, most: int | None = None) -> None:
-    """Write it all into the folder of static files, or the runs of the first `most` settings."""
+    """Write it all into the folder of static files, at most so many runs."""
     (static / "runs").mkdir(parents=True, exist_ok=True)
+    constants = {"CONTROLS": controls(), "GRID": grid(), "START": START}
+    lines = (f"export const {name} = {json.dumps(value, ensure_ascii=False)};\n" for name, value in constants.items())
+    (static / "grid.js").write_text("".join(lines), encoding="utf-8")
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
-    (static / "grid.js").write_text(
-        f"export const GRID = {json.dumps(grid())};\nexport const MASKS = {json.dumps(list(MASKS))};\n",
-        encoding="utf-8",
-    )
-    settings = [(N, D, *pair) for D, lengths in grid().items() for N, blocks in lengths.items() for pair in blocks]
-    for blocks in tqdm(settings[:most], "recorded runs", unit="run", disable=None):
-        name = "-".join(map(str, blocks))
-        data = json.dumps(setting(*blocks), ensure_ascii=False, separators=(",", ":"))
-        (static / "runs" / f"{name}.js").write_text(f'flashlearnRun("{name}",{data});\n', encoding="utf-8")
+    blocks = [(N, D, *pair) for D, lengths in grid().items() for N, pairs in lengths.items() for pair in pairs]
+    settings = [(*each, mask) for each in blocks for mask in tiling.MASKS]
+    for each in tqdm(settings[:most], "recorded runs", unit="run", disable=None):
+        data = json.dumps(setting(*each), ensure_ascii=False, separators=(",", ":")).encode()
+        text = base64.b64encode(gzip.compress(data, mtime=0)).decode()
+        script = f'(window.flashlearnRuns ??= new Map()).set("{named(*each)}","{text}");\n'
+        (static / "runs" / f"{named(*each)}.js").write_text(script, encoding="utf-8")

@@ -9,7 +9,7 @@ from sphinx.application import Sphinx
 
 from flashlearn.show.course import STAGES
 
-STYLES = ("player.css", "question.css", "scene.css", "book.css")
+STYLES = ("player.css", "explorer.css", "question.css", "scene.css", "book.css")
 
 
 def about(app: Sphinx | None, page: str, template: str, context: dict[str, Any], doctree: Any) -> None:
