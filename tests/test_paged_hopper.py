@@ -196,7 +196,7 @@ def test_what_the_kernel_does_not_take():
     assert why(torch.float32) == "torch.float32 inputs: tensor cores take 16 bits"
     assert why(N_q=None) == "ragged queries: a tile has those of one sequence"
     assert why(N_q=9) == "18 queries share a key head, and a tile has room for 16"
-    assert why(page=8) == "pages of 8 tokens, where the copy engine brings 16 at a time"
+    assert why(page=8) == "pages of 8 tokens, where TMA brings 16 at a time"
     assert why(D=20) == "D = 20: a key has no whole 16 bytes"
     assert why(right=3) == "a window to the right"
     assert why(most=0) == "there are no pages"

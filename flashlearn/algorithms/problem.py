@@ -40,6 +40,8 @@ class Problem:
         **more: Unpack[AttentionKwargs],
     ) -> Problem:
         """Check the tensors and options that all algorithms share; `matrices` are further ones by name."""
+        for name in more.keys() - AttentionKwargs.__annotations__.keys():
+            raise TypeError(f"expected options of {', '.join(AttentionKwargs.__annotations__)}, got {name!r}")
         sizes = check_qkv(q, k, v)
         options = AttentionOptions.of(sizes, q, **more)
         mask = options.mask(sizes)

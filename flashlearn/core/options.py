@@ -83,8 +83,6 @@ class AttentionOptions(NamedTuple):
 
         q is what alibi and sinks are compared with, in dtype and device.
         """
-        for name in asked.keys() - AttentionKwargs.__annotations__.keys():
-            raise TypeError(f"expected options of {', '.join(AttentionKwargs.__annotations__)}, got {name!r}")
         causal, documents, key_range = asked.get("causal", False), asked.get("documents"), asked.get("key_range")
         check_bool(causal, "causal")
         left, right = limits(asked.get("window"), causal, sizes.N_q, sizes.N_k)
@@ -107,8 +105,10 @@ class AttentionOptions(NamedTuple):
     @property
     def plain(self) -> bool:
         """Whether scores are scaled products, and nothing but `causal` hides any."""
-        hides = self.left is not None or self.right or self.offsets is not None or self.key_range is not None
-        return not (hides or self.changes_scores or self.sinks is not None)
+        return (
+            self.left is None and not self.right and self.offsets is None and self.key_range is None
+            and self.softcap is None and self.alibi is None and self.sinks is None
+        )  # fmt: skip
 
     @property
     def changes_scores(self) -> bool:

@@ -62,48 +62,23 @@ def flash_attention(
 ) -> Tensor | tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V, full unless `causal=True`, in tiles, with memory linear in N; differentiable once.
 
-    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q
-    a multiple of H_kv. `scale` is 1 / sqrt(D) unless given. `causal` is aligned to the bottom right: query i
-    sees keys j <= i + N_k - N_q; a query that sees none gets o = 0, lse = -inf and zero gradients.
-    Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the natural logarithm of the sum of
-    exp(scores), in float32; both carry gradients.
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D) in float16, bfloat16 or float32, any strides, D up to 256, H_q a multiple of
+    H_kv. `scale` is 1 / sqrt(D) unless given. Returns o, shaped as q, and with `return_lse` also lse (B, H_q, N_q), the
+    natural logarithm of the sum of exp(scores), in float32; both carry gradients.
 
-    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side; one that
-                hides no more than `causal`, or nothing, runs the kernel without a window
-    documents   offsets (n + 1,) int32, 0 .. N: tokens of one document see that document only; N_q = N_k
+    causal      query i attends to keys j <= i + N_k - N_q; one that attends to none gets o = 0, lse = -inf, zero gradients
+    window      (left, right): keys i + N_k - N_q - left to i + N_k - N_q + right; None: no limit on that side
+    documents   offsets (n + 1,) int32, 0 .. N: tokens attend to their own document only; N_q = N_k
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence
     softcap     c: scores become c tanh(score / c)
-    alibi       slopes (H_q,) float32: score - slope |i + N_k - N_q - j|
-    sinks       (H_q,) float32: one more term e^sink in every row's sum, and in lse, with a value of 0. To merge results
+    alibi       slopes (H_q,) float32, or in 16 bits: score - slope |i + N_k - N_q - j|; gets a gradient
+    sinks       (H_q,) likewise: one more term e^sink in every query's sum, and in lse, with a value of 0. To merge results
                 over parts of the keys (`merge_attentions`), give the sinks to one part alone: each part counts them
+    check       read offsets and ranges, for which a GPU is waited for; in the interpreter always. Unchecked bad ones make
+                wrong results, and no access outside the tensors
 
-    The order is scale, softcap, alibi, mask, sinks; all may be combined, and alibi and sinks get gradients too. These may be
-    in 16 bits, and are converted.
-    `check`: look at what only the device knows, offsets and ranges, before the launch, and wait for it; done in the
-    interpreter in any case. Unchecked bad ones make wrong results, and no access outside the tensors.
-
-    float32 on a GPU keeps float32 accuracy unless `torch.backends.cuda.matmul.allow_tf32` is set. Gradients are
-    made from P = exp(S - lse), recomputed: where one key outweighs all others, plain PyTorch has P = 1 exactly, and
-    here it is off by about 2^-22 of the largest score, 7e-5 at a score of 300. Scores must be finite in float32; of
-    16-bit inputs on a GPU their products with log2(e), too: of at most 2.3e38. Under autocast the inputs are cast, as for
-    `scaled_dot_product_attention`.
-
-    From FlashAttention: its layout is (B, N, H, D), which `transpose(1, 2)` converts, softmax_scale is `scale`, a -1 in
-    window_size and a softcap of 0 are None, and there is no dropout. From PyTorch: is_causal is `causal` where N_q = N_k, and
-    aligned to the top left elsewhere; heads are grouped without enable_gqa.
-
-    NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V thus reaches earlier queries too, all whose block
-    of queries visits the block of that key, as in FlashAttention; one in K or V reaches their gradients. Keys outside of
-    `key_range` may hold anything.
-
-    On a CPU kernels run in Triton's interpreter: for lessons and tests. A call that will take over a second warns once.
-
-    In 16 bits on a Hopper GPU the last bits of dq may differ from run to run, as its parts are added in any order. With
-    `torch.use_deterministic_algorithms(True)` all results have the same bits every time; the backward pass takes longer
-    (notebook 14).
-
-    Anything that is not as said here is rejected with a TypeError, ValueError or RuntimeError that says what was
-    expected and what came.
+    The order is scale, softcap, alibi, mask, sinks. TypeError, ValueError or RuntimeError say what was expected and what came.
+    Accuracy, NaN, determinism, and what differs from FlashAttention and PyTorch: flashlearn/fast/README.md.
     """
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")

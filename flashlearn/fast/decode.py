@@ -14,7 +14,7 @@ Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 
 import torch
 import triton
@@ -28,7 +28,7 @@ from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch, shared_memory
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
-from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments
+from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 
@@ -87,8 +87,8 @@ def attention_decode_kernel(
     if scores.alibi_ptr is not None:
         slope = tl.load(scores.alibi_ptr + head, mask=m_mask, other=0.0)[:, None]
 
-    # This split: of the blocks that any query sees from split * blocks / splits on, as even as can be; none if there
-    # are fewer blocks than splits. Blocks full .. full_end are seen by every query: they need no mask.
+    # This split: of the blocks that any query attends to, from split * blocks / splits on, as even as can be; none if there
+    # are fewer blocks than splits. Blocks full .. full_end are attended to by every query: they need no mask.
     seen, seen_end = keys_seen(0, diagonal, first_key, end_key, left, None, N_q, BLOCK_N)
     full, full_end = keys_seen_by_all(0, seen_end, diagonal, first_key, end_key, left, right, N_q, BLOCK_N)
     blocks = tl.cdiv(seen_end - seen, BLOCK_N)
@@ -114,7 +114,9 @@ def attention_decode_kernel(
         s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scores.scale, scores.softcap, slope)
         m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
-    for at in range(full_end - (full - start), end, BLOCK_N):  # not seen by all: before `full`, and from full_end on
+    for at in range(
+        full_end - (full - start), end, BLOCK_N
+    ):  # not attended to by all: before `full`, and from full_end on
         start_n = at
         if left is not None or first_key is not None:
             start_n = tl.where(at < full_end, at - (full_end - full), at)
@@ -136,7 +138,7 @@ def attention_decode_kernel(
         sink = tl.load(sinks_ptr + head, mask=m_mask, other=0.0)
         m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.where(split == 0, sink, NOTHING))
 
-    # A row that saw no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
+    # A query that attends to no key of this split writes o = 0 and lse = -inf: to the merge it weighs nothing
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_m  # of B * H_q * N_q
     parts = rows * splits + split
@@ -227,7 +229,7 @@ def attention_decode(
     one_launch: whether the last program of a key head merges its splits, or a second kernel all of them.
     Unless given: in one launch on a GPU, where there is little to merge and no CUDA graph is being captured.
     options: these in place of `causal` and `scale`, all but documents and packed sequences.
-    HBM: K and V, of a window alone what is seen, once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
+    HBM: K and V, of a window alone what it has, once per key head, Q once per split; (o, lse) of every split in float32, written and read; O
     and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
     check_runnable(q=q, k=k, v=v)
@@ -270,9 +272,9 @@ def decode(
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
     else:
-        one_launch, *parts, finished = room_for_parts(q, H_kv, splits, one_launch)  # type: ignore[assignment]
+        one_launch, parts, finished = room_for_parts(q, H_kv, splits, one_launch)
     merged = (o, lse, finished) if one_launch else (None, None, None)
-    strides = (Strides(*q.stride()), Strides(*k.stride()), Strides(*v.stride()), Strides(*o.stride()))
+    strides = (named(q.stride()), named(k.stride()), named(v.stride()), named(o.stride()))
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
     constants, compiled_with = decode_constants(
         group * N_q, D, q.dtype.itemsize, kind, options.causal, allow_tf32, one_launch
@@ -299,17 +301,18 @@ def decode(
 
 def room_for_parts(
     q: Tensor, H_kv: int, splits: int, one_launch: bool | None
-) -> tuple[bool, Tensor, Tensor, Tensor | None]:
-    """Whether one launch also merges, o and lse of all splits, float32, and the counters for one launch."""
+) -> tuple[bool, tuple[Tensor, Tensor], Tensor | None]:
+    """Whether one launch also merges; (o, lse) of all splits, float32; and the counters for one launch."""
     B, H_q, N_q, D = q.shape
     kept = not (INTERPRETED or torch.cuda.is_current_stream_capturing())
     if one_launch is None:
         one_launch = kept and H_q // H_kv * N_q * splits * D <= MERGED_BY_ONE
     if one_launch:
         rows = B * H_q * N_q * splits
-        return True, *workspace(q.device, kept, rows * D, rows, B * H_kv)
+        o_parts, lse_parts, finished = workspace(q.device, kept, rows * D, rows, B * H_kv)
+        return True, (o_parts, lse_parts), finished
     o_parts = q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32)
-    return False, o_parts, q.new_empty((B, H_q, N_q, splits), dtype=torch.float32), None
+    return False, (o_parts, q.new_empty((B, H_q, N_q, splits), dtype=torch.float32)), None
 
 
 _workspaces: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}
@@ -346,23 +349,35 @@ def max_rows(itemsize: int) -> int:
 
 
 def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, str]:
-    """Into how many splits the keys are cut that some query sees, unless given, and which launch these have: `decode_launch`."""
+    """Into how many splits the keys are cut that some query attends to, unless given, and their launch: `decode_launch`."""
     seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
-    if splits is None:
-        (B, H_q, N_q, D), H_kv = q.shape, k.shape[1]
-        programs, resident = B * H_kv, sm_count(q.device)
-        if may_be_alone(H_q * N_q // max(H_kv, 1), D, q.element_size(), q.device):
-            splits = splits_alone(programs, seen, resident)
-        if splits is not None:
-            return splits, "alone"
-        splits = decode_splits(programs, seen, resident)
-    return splits, "short" if seen <= splits * KEYS_PER_SPLIT else ""
+    if splits is not None:
+        return splits, _kind(splits, seen)
+    sizes = (*q.shape, k.shape[1], q.dtype.itemsize)
+    return _cut_evenly(sizes, seen, sm_count(q.device), shared_memory(q.device))
 
 
-def may_be_alone(rows: int, D: int, itemsize: int, device: torch.device) -> bool:
+@lru_cache(4096)
+def _cut_evenly(sizes: tuple[int, ...], seen: int, resident: int, room: int) -> tuple[int, str]:
+    """The same for q (B, H_q, N_q, D), H_kv key heads and so many bytes an element, on a GPU with so many SMs."""
+    B, H_q, N_q, D, H_kv, itemsize = sizes
+    alone = None
+    if may_be_alone(H_q * N_q // max(H_kv, 1), D, itemsize, room):
+        alone = splits_alone(B * H_kv, seen, resident)
+    if alone is not None:
+        return alone, "alone"
+    splits = decode_splits(B * H_kv, seen, resident)
+    return splits, _kind(splits, seen)
+
+
+def _kind(splits: int, seen: int) -> str:
+    return "short" if seen <= splits * KEYS_PER_SPLIT else ""
+
+
+def may_be_alone(rows: int, D: int, itemsize: int, room: int) -> bool:
     """Whether a CTA may have an SM to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as much shared
     memory as an H200."""
-    return rows <= 16 and padded(D) == 128 and itemsize == 2 and shared_memory(device) >= 200 * 1024
+    return rows <= 16 and padded(D) == 128 and itemsize == 2 and room >= 200 * 1024
 
 
 def splits_alone(programs: int, N_k: int, sms: int) -> int | None:

@@ -40,7 +40,7 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (256, False): {0: {"block_n": 64}},
     (256, True): {0: {"block_n": 64}},
 }
-# width of a tile -> where a query sees about so many keys, or more, of some ranges
+# width of a tile -> where a query attends to about so many keys, or more, of some ranges
 MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
     64: {0: TWO_PROGRAMS, 3072: {}},
     128: {0: {"block_n": 64, "stages": 4}, 513: {}},
@@ -84,7 +84,7 @@ def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
 
 
 def hopper_options_of_masks(q: Tensor, k: Tensor, options: AttentionOptions) -> dict[str, Any]:
-    """The options of `attention_forward_hopper` where ranges of keys are seen."""
+    """The options of `attention_forward_hopper` for ranges of keys."""
     sequences = 1 if options.offsets is None else options.offsets[0].numel() - 1
     seen = about_seen(k.shape[2], options.left, options.right, sequences)
     return _of_length(MASKED_HOPPER[hopper_width(q.shape[-1])], seen)
@@ -158,7 +158,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
     if q.dtype not in (torch.float16, torch.bfloat16):
         return f"{q.dtype} inputs: tensor cores take 16 bits"
     if q.shape[-1] > 256:
-        return f"D = {q.shape[-1]}: the accumulators of one group of warps hold 256 columns"
+        return f"D = {q.shape[-1]}: the accumulators of one warpgroup hold 256 columns"
     if not (q.numel() and k.numel()):
         return "an input is empty"
     if scale <= 0:
@@ -168,7 +168,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
     if (
         row := q.shape[-1] * q.itemsize % 16
     ):  # the results are dense, also where the inputs are columns of wider tensors
-        return f"D = {q.shape[-1]}: a row of o ends {row} bytes past a multiple of 16, which the copy engine wants"
+        return f"D = {q.shape[-1]}: a row of o ends {row} bytes past a multiple of 16, which TMA wants"
     for name, t in (("q", q), ("k", k), ("v", v)):
         if why := why_not_tma(t):
             return f"{name}: {why}"

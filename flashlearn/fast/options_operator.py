@@ -7,7 +7,6 @@ names. They run the Hopper kernels where these apply, for few queries that of de
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,8 +55,9 @@ def options_of(
     )  # fmt: skip
     if documents is not None:
         check_place(q, documents, size.N_q, "documents")
-    for side, ends in zip(("start", "stop"), key_range or (), strict=key_range is not None):
-        check_on_device_of(q, ends, f"the {side} of key_range")
+    if key_range is not None:
+        for side, ends in zip(("start", "stop"), key_range, strict=True):
+            check_on_device_of(q, ends, f"the {side} of key_range")
     return options
 
 
@@ -88,14 +88,12 @@ def flat(options: AttentionOptions) -> tuple:
 
 def unflat(q: Tensor, v: Tensor, given: Iterable) -> AttentionOptions:
     """The options from what `flat` made of them, their tensors contiguous."""
-    together: list[Any] = [t.contiguous() if isinstance(t, Tensor) else t for t in given]
-    sinks, alibi, offsets_q, offsets_k, start, stop, left, right, softcap, scale = together
+    *tensors, left, right, softcap, scale = given
+    sinks, alibi, offsets_q, offsets_k, start, stop = (None if t is None else t.contiguous() for t in tensors)
     offsets = None if offsets_q is None else (offsets_q, offsets_k)
-    key_range = None if start is None else (start, stop)
-    return AttentionOptions(
-        q.shape[-1], v.shape[-1], scale, left=left, right=right, offsets=offsets, key_range=key_range,
-        softcap=softcap, alibi=alibi, sinks=sinks,
-    )  # fmt: skip
+    key_range = None if start is None or stop is None else (start, stop)
+    widths = q.shape[-1], v.shape[-1]
+    return AttentionOptions(*widths, scale, left, right, offsets, key_range, softcap, alibi, sinks)
 
 
 def check_contents(options: AttentionOptions, q: Tensor, k: Tensor) -> None:

@@ -18,7 +18,7 @@ for equal parts, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import Literal, NamedTuple, overload
 
 import torch
@@ -41,7 +41,7 @@ from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
-from flashlearn.fast.portable.options import Strides
+from flashlearn.fast.portable.options import Strides, named
 from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.target import (
     INTERPRETED,
@@ -78,9 +78,9 @@ def sequence_of(b, sequences, N_q, T, B, most_keys):
 
 @triton.jit
 def keys_of(r, queries, keys, left, right, GROUP: tl.constexpr, BLOCK_M: tl.constexpr):
-    """(first query, last query, start, stop) of tile of queries r: it sees no key but those from start to stop.
+    """(first query, last query, start, stop) of tile of queries r: it attends to no key but those from start to stop.
 
-    Query i sees keys i + keys - queries - left to i + keys - queries + right.
+    Query i attends to keys i + keys - queries - left to i + keys - queries + right.
     """
     first = r * BLOCK_M // GROUP
     last = tl.minimum(((r + 1) * BLOCK_M - 1) // GROUP, queries - 1)
@@ -154,7 +154,7 @@ def take_tile(
     HEAD_DIM: tl.constexpr, PAGE: tl.constexpr,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Online softmax: the keys and values of tile j into (m, l, acc). Not MASKED: every row sees all of them."""
+    """Online softmax: the keys and values of tile j into (m, l, acc). Not MASKED: every query attends to all of them."""
     cols = j * BLOCK_N + tl.arange(0, BLOCK_N)  # (BLOCK_N,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)[None, :]  # (1, BLOCK_D)
     there = (cols >= start) & (cols < stop)
@@ -191,7 +191,7 @@ def take_tile(
 
 @triton.jit
 def seen_by_all(j, j_end, first, last, keys, diagonal, left, right, BLOCK_N: tl.constexpr):
-    """Of the tiles j .. j_end of keys full .. masked, which queries first .. last see whole; the others need a mask."""
+    """Of the tiles j .. j_end of keys full .. masked, to all of which queries first .. last attend; the others need a mask."""
     full = j
     if left is not None:
         full = tl.minimum(tl.maximum(tl.cdiv(tl.maximum(last + diagonal - left, 0), BLOCK_N), j), j_end)
@@ -222,7 +222,7 @@ def attention_paged_kernel(
     # `Strides` of q and o (B, H_q, N_q, D), where queries are ragged with a B of stride 0, and of k and v (P, H_kv, PAGE, D);
     # strides of the table (B, most); the others are contiguous
     stride_q, stride_o, stride_k, stride_v, stride_tb, stride_tn,
-    # sizes; how far a query sees; `PagedScores`
+    # sizes; how far a query attends; `PagedScores`
     N_q, T, B, most_keys, pages, left, right, scores,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -299,7 +299,7 @@ def attention_paged_kernel(
                 stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
             )  # fmt: skip
 
-        # A row that saw no key writes o = 0 and lse = -inf: to a merge it weighs nothing
+        # A query that attends to no key writes o = 0 and lse = -inf: to a merge it weighs nothing
         l_i = tl.where(l_i == 0.0, 1.0, l_i)
         o = acc / l_i[:, None]
         lse = m_i + tl.log2(l_i) * LN_2
@@ -336,7 +336,7 @@ def attention_paged_merge_kernel(
     # pointers
     results, sequences,
     stride_o,
-    # sizes, and how far a query sees
+    # sizes, and how far a query attends
     N_q, T, B, most_keys, left, right,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
@@ -425,24 +425,18 @@ def flash_attention_paged(
 
     q             (B, H_q, N_q, D), or (T, H_q, D) with cu_seqlens_q (B + 1,) int32: queries cu_seqlens_q[b] to
                   cu_seqlens_q[b + 1] are those of sequence b, 1 or more, or none
-    pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU 2 or
-                  more
+    pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU at least 2
     page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page. Entries of pages
                   before the window of the first query may be anything, -1 for example; page 0 must then be finite
     lengths       (B,) int32: the keys of each sequence; its last query stands at its last key
+    check         read the numbers in table, lengths and cu_seqlens_q, for which the host waits; in the interpreter always.
+                  Unchecked, numbers out of range are taken for the nearest that is right
 
-    window, softcap, sinks and scale are as in `flash_attention`; causal is, too, but True here and False there. Returns o,
-    shaped as q, and with return_lse also lse, (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that attends
-    to no key gets o = 0 and lse = -inf, or its sink; NaN in a hidden V may reach it, as there.
-    To merge results over parts of the keys, give the sinks to one part alone: each part counts them.
-
-    Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA graph. check: whether the
-    numbers in table, lengths and cu_seqlens_q are looked at, for which the host waits; in the interpreter they always
-    are. Unchecked, numbers out of range are taken for the nearest that is right. No gradients, of sinks neither: NotImplementedError.
-
-    torch.compile breaks its graph here and runs this as it is; with fullgraph=True that is its error.
-
-    Extra memory: two (o, lse) of a tile of queries for each of a fixed number of programs, in float32.
+    window, softcap, sinks and scale are as in `flash_attention`; causal is, too, but True here. Returns o, shaped as q, and
+    with return_lse also lse, (B, H_q, N_q) or (H_q, T), natural logarithm, float32. A query that attends to no key gets o = 0
+    and lse = -inf, or its sink. Nothing here waits for the GPU, and lengths and table may change between replays of a CUDA
+    graph. No gradients: NotImplementedError. torch.compile breaks its graph here; with fullgraph=True that is its error.
+    Extra memory: two (o, lse) of a tile of queries for each of a fixed number of CTAs, in float32.
     """
     if torch.compiler.is_dynamo_compiling():
         torch._dynamo.graph_break(msg="flash_attention_paged runs uncompiled: leave out fullgraph=True")
@@ -631,7 +625,7 @@ def _launch_attention(
     given: PagedProblem, plan: PagedPlan, results: Results,
 ) -> None:  # fmt: skip
     sizes, launch = given.sizes, plan.launch
-    strides = (_strides(q), _strides(results.o_ptr), Strides(*k_pages.stride()), Strides(*v_pages.stride()))
+    strides = (_strides(q), _strides(results.o_ptr), named(k_pages.stride()), named(v_pages.stride()))
     tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.options.sinks)
     scores = PagedScores(given.options.scale, given.options.softcap, given.options.sinks)
     launch_kept(
@@ -668,7 +662,7 @@ def why_not_these_pages(given: PagedProblem, dtype: torch.dtype) -> str:
     if sizes.N_q * sizes.group > most:
         return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {most}"
     if sizes.page < hopper.PIECE.value:
-        return f"pages of {sizes.page} tokens, where the copy engine brings {hopper.PIECE.value} at a time"
+        return f"pages of {sizes.page} tokens, where TMA brings {hopper.PIECE.value} at a time"
     if sizes.D % 8:
         return f"D = {sizes.D}: a key has no whole 16 bytes"
     if given.options.right not in (None, 0):
@@ -717,9 +711,13 @@ def _launch_merge(
 
 def _constants(given: PagedProblem, plan: PagedPlan) -> dict[str, int]:
     """What both kernels are compiled for, in the order of their parameters."""
-    sizes, launch = given.sizes, plan.launch
+    return _constants_of(given.sizes, plan.launch, MIN_KEYS)
+
+
+@lru_cache(4096)
+def _constants_of(sizes: PagedSizes, launch: PortableLaunch, min_keys: int) -> dict[str, int]:
     return dict(
-        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(MIN_KEYS // launch.block_n, 1),
+        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(min_keys // launch.block_n, 1),
         BLOCK_B=triton.next_power_of_2(sizes.B), BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(sizes.D),
     )  # fmt: skip
 
@@ -736,9 +734,4 @@ def _compiled_in(tensors: tuple[Tensor | None, ...], given: PagedProblem) -> tup
 
 def _strides(t: Tensor) -> Strides:
     """Those of (B, H, N, D); of (T, H, D) with a B of stride 0."""
-    return Strides(*t.stride()) if t.ndim == 4 else Strides(0, t.stride(1), t.stride(0), t.stride(2))
-
-
-def _lse_strides(sizes: PagedSizes) -> tuple[int, int]:
-    """Those of (B, H_q, N_q) along B and H_q; of (H_q, T) 0 and T."""
-    return (0, sizes.T) if sizes.N_q is None else (sizes.H_q * sizes.N_q, sizes.N_q)
+    return named(t.stride()) if t.ndim == 4 else Strides(0, t.stride(1), t.stride(0), t.stride(2))

@@ -1,7 +1,7 @@
 """FlashAttention-2's backward pass, the teaching kernels: delta, then dK and dV, then dQ.
 
 What changed from the forward pass: P is not kept, it is recomputed from lse as exp(S scale - lse), exactly.
-Two sweeps replace one: a program of the first owns a K/V block and loops over the queries, a program of the
+Two passes replace one: a program of the first owns a K/V block and loops over the queries, a program of the
 second owns a Q block and loops over the keys. That costs 7 block products instead of 5, but every result
 has one owner: no atomics, the same bits in every run.
 
@@ -65,7 +65,7 @@ def attention_dkdv_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV for one block of keys of one key head: the loop over the queries that see it."""
+    """dK and dV for one block of keys of one key head: the loop over the queries that attend to it."""
     start_n = tl.program_id(0) * BLOCK_N
     head = tl.program_id(1).to(tl.int64)  # of keys and values
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
@@ -84,8 +84,8 @@ def attention_dkdv_kernel(
     dk = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
     dv = tl.zeros((BLOCK_N, BLOCK_D), dtype=tl.float32)
 
-    # Key j is seen by queries from j - (N_k - N_q) on when causal, by all otherwise: `first` sees the first
-    # key of this block, `full` (rounded up to a block) and those after it see all keys and need no mask. Nor do
+    # Key j is attended to by queries from j - (N_k - N_q) on when causal, by all otherwise: `first` attends to the first
+    # key of this block, `full` (rounded up to a block) and those after it attend to all keys and need no mask. Nor do
     # keys past the end: whatever P^T and dS^T hold in their rows stays in rows of dK and dV that are not stored.
     first = 0
     full = 0
@@ -110,7 +110,7 @@ def attention_dkdv_kernel(
             # After the exponential is soon enough: nothing here takes a maximum over hidden scores
             p_t = tl.where(visible, p_t, 0.0)
             dk, dv = accumulate(dk, dv, p_t, q, v, do, delta, PRECISION)
-        for start_m in range(full, N_q, BLOCK_M):  # every query sees every key
+        for start_m in range(full, N_q, BLOCK_M):  # every query attends to every key
             q, do, lse, delta = load_queries(
                 q_base, do_base, lse_base, delta_base, start_m + offs_m, offs_d, N_q, HEAD_DIM,
                 stride_qm, stride_qd, stride_dom, stride_dod)  # fmt: skip
@@ -272,7 +272,7 @@ def attention_backward(
 
     do and o are shaped as q (B, H_q, N_q, D), in its dtype; lse is (B, H_q, N_q) in float32; any strides.
     `dlse`, shaped as lse and in float32, is the gradient that reaches lse itself, if any: d lse_i / d S_ij = P_ij, so it
-    only shifts delta. Extra memory: delta, one float32 per query. Source: FA-2 Alg. 2, in two sweeps.
+    only shifts delta. Extra memory: delta, one float32 per query. Source: FA-2 Alg. 2, in two passes.
     """
     size = check_backward(do, q, k, v, o, lse, dlse)
     check_bool(causal, "causal")

@@ -57,7 +57,7 @@ def attention_forward_kernel(
     rows = offs_m[:, None].to(tl.int64)
     q_mask = (offs_m < N_q)[:, None] & d_mask[None, :]
 
-    # Query i sees keys 0 .. i + N_k - N_q when causal, all keys otherwise: `seen` by the first query of this
+    # Query i attends to keys 0 .. i + N_k - N_q when causal, all keys otherwise: `seen` by the first query of this
     # block, `end` by any. Blocks before full_end need no mask; blocks from end on are never visited.
     seen = N_k
     end = N_k
@@ -101,7 +101,7 @@ def attention_forward_kernel(
         s = tl.where(visible, s, float("-inf"))  # before the maximum: a hidden score must not raise it
         m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
-    # FA-2 Alg. 1, lines 12 to 15: divide once, and save lse. A row that saw no key has l = 0, m = -inf:
+    # FA-2 Alg. 1, lines 12 to 15: divide once, and save lse. A query that attends to no key has l = 0, m = -inf:
     # dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf.
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     o = acc / l_i[:, None]  # (BLOCK_M, BLOCK_D)
@@ -115,7 +115,7 @@ def attention_forward_kernel(
 def online_softmax_update(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
     """Online softmax: take scores s (BLOCK_M, BLOCK_N), values v (BLOCK_N, BLOCK_D) into (m, l, acc)."""
     m_new = tl.maximum(m_i, tl.max(s, 1))  # FA-2 Alg. 1, line 9: (BLOCK_M,)
-    # a row that has seen no key has m = -inf, and -inf - -inf would be NaN: subtract 0 there
+    # a query that has attended to no key has m = -inf, and -inf - -inf would be NaN: subtract 0 there
     m_safe = tl.where(m_new == float("-inf"), 0.0, m_new)
     # exp(x) is exp2(x log2(e)); the factor goes to the difference, since scores may be as large as float32 goes
     p = tl.exp2((s - m_safe[:, None]) * LOG2E)  # (BLOCK_M, BLOCK_N)
@@ -149,8 +149,8 @@ def attention_forward(
     """O = softmax(Q K^T scale) V and lse = log(sum(exp(Q K^T scale))), without S or P in HBM.
 
     q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256, H_q a multiple of H_kv.
-    Returns o, shaped as q, and lse (B, H_q, N_q) in float32. A query that sees no key gets o = 0, lse = -inf.
-    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Source: FA-2 Alg. 1.
+    Returns o, shaped as q, and lse (B, H_q, N_q) in float32. A query that attends to no key gets o = 0, lse = -inf.
+    HBM: Q, O and lse once; a K and V block for every Q block that may attend to it. Source: FA-2 Alg. 1.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)

@@ -54,7 +54,7 @@ def ladder_kernel(
 
     end = N
     if CAUSAL and SKIP:
-        end = tl.minimum(start_m + BLOCK_M, N)  # no query of this block sees a key from here on
+        end = tl.minimum(start_m + BLOCK_M, N)  # no query of this block attends to a key from here on
     masked_from = end  # keys before this one need no mask
     if CAUSAL:
         masked_from = start_m // BLOCK_N * BLOCK_N if SPLIT else 0
@@ -90,7 +90,7 @@ def absorb_block(
 
 @triton.jit
 def update(m_i, l_i, acc, s, v, EXP2: tl.constexpr):
-    """The online softmax; key 0 comes first, and every query sees it, so that m is finite from then on."""
+    """The online softmax; key 0 comes first, and every query attends to it, so that m is finite from then on."""
     m_new = tl.maximum(m_i, tl.max(s, 1))
     if EXP2:
         p = tl.exp2(s - m_new[:, None])
@@ -108,7 +108,7 @@ def descriptors_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr, N, scale,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """The same with tensor descriptors: the copy engine (TMA) is asked for a tile, by row and column.
+    """The same with tensor descriptors: TMA is asked for a tile, by row and column.
 
     The descriptors are of (heads N, D): row r of head h is row h N + r.
     """

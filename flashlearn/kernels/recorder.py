@@ -406,7 +406,7 @@ class _Recording:
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
 
     def _mask(self, N_q: int, N_k: int, batch: int) -> Mask:
-        """What one sequence of the batch sees, from the arguments of a kernel. Packed sequences count as one."""
+        """What one sequence of the batch attends to, from the arguments of a kernel. Packed sequences count as one."""
         given = {tensor.name: tensor.original for tensor in self.tensors} | self.arguments
         right = 0 if given.get("CAUSAL") else given.get("right")
         there = given.get("start")

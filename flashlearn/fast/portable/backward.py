@@ -42,7 +42,7 @@ from flashlearn.fast.portable.masks import (
     queries_seeing_all,
     tile_coordinates,
 )
-from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments, tiles_of
+from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
 
@@ -91,7 +91,7 @@ def attention_dkdv_portable_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     CAUSAL: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dK and dV for one block of keys of one key head: the loop over the queries that see it."""
+    """dK and dV for one block of keys of one key head: the loop over the queries that attend to it."""
     start_n = tl.program_id(0) * BLOCK_N
     kv_head = tl.program_id(1).to(tl.int64)
     batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
@@ -425,7 +425,7 @@ def _run_pass(
 ) -> None:
     """One of the two passes: its matrices, what there is of every query, what it writes, and how it is launched."""
     q, k = inputs[:2]
-    strides = tuple(Strides(*t.stride()) for t in (*inputs, *outputs))
+    strides = tuple(named(t.stride()) for t in (*inputs, *outputs))
     constants = dict(
         HEAD_DIM=q.shape[-1], BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(q.shape[-1]),
         CAUSAL=how.options.causal, WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
@@ -448,7 +448,7 @@ def attention_rows(
     shift, delta = uninitialised(lse), uninitialised(lse)
     if lse.numel():
         dlse = None if dlse is None else dlse.contiguous()
-        strides = (Strides(*o.stride()), Strides(*do.stride()))
+        strides = (named(o.stride()), named(do.stride()))
         aligned = tuple(t.data_ptr() % 16 for t in (o, do, lse))
         launch_kept(
             attention_rows_portable_kernel, check_grid((-(-N // block_m), H, B)),

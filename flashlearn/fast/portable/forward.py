@@ -5,10 +5,10 @@ What changed from the teaching kernel, and why:
 1. The maximum is taken of Q K^T itself, and scale goes into the exponent: exp2(S c - m c), c = scale log2(e), is one
    fused multiply-add and one exponential for a score, where S c alone cost a multiplication. That asks for c > 0: for a
    negative scale the kernel takes -S and -c.
-2. Blocks that every query of a tile sees are a loop of their own, whose loads need no mask either.
+2. Blocks that every query of a tile attends to are a loop of their own, whose loads need no mask either.
 3. A tile's offsets are computed once, in 32 bits; the loop adds a 64-bit distance to one pointer.
 4. Where D is a power of two, no column needs a mask.
-5. Causal: the last blocks of queries, which see most keys, start first; what is left to start last is short.
+5. Causal: the last blocks of queries, which attend to most keys, start first; what is left to start last is short.
 6. The masked blocks come first: otherwise the assembler lets every product wait for the one before.
 7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
 8. Masks (`masks`), and scores that are more than products (`scores`): arguments which are None where there are none,
@@ -31,7 +31,7 @@ from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, tile_coordinates
-from flashlearn.fast.portable.options import Scores, Strides, check_options, compiled_for, mask_arguments, tiles_of
+from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
 from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
@@ -40,7 +40,7 @@ LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied
 
 @triton.jit
 def tile_offsets(stride, SIZE: tl.constexpr, BLOCK_D: tl.constexpr, WIDE: tl.constexpr):
-    """Where the elements of a tile (SIZE, BLOCK_D) lie, from its first on; WIDE: in 64 bits."""
+    """Where the elements of a tile (SIZE, BLOCK_D) are, from its first on; WIDE: in 64 bits."""
     rows = tl.arange(0, SIZE)[:, None]
     columns = tl.arange(0, BLOCK_D)[None, :]
     if WIDE:
@@ -131,7 +131,7 @@ def attention_forward_portable_kernel(
     q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
     k_offs = tile_offsets(stride_k, BLOCK_N, BLOCK_D, WIDE)
     v_offs = tile_offsets(stride_v, BLOCK_N, BLOCK_D, WIDE)
-    # no key, no read: what lies there may be memory of nobody
+    # no key, no read: nobody may own that memory
     rows_read = tl.where(end > 0, N_q, 0)
     q = load_tile(q_ptr, start_m, rows_read, stride_q, q_offs, BLOCK_M, HEAD_DIM, BLOCK_D, True)
     m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)  # of S, not of S scale
@@ -169,7 +169,7 @@ def attention_forward_portable_kernel(
     m_i = m_i * (scores.qk_scale * LN_2)  # scaled, as lse is
     if sinks_ptr is not None:
         m_i, l_i, acc = with_sink(m_i, l_i, acc, tl.load(sinks_ptr + head))
-    # A row that saw no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf
+    # A query that attends to no key has l = 0, m = -inf: dividing by 1 gives o = 0, and lse = -inf + log(1) stays -inf
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     lse = m_i + tl.log2(l_i) * LN_2  # (BLOCK_M,)
     o_offs = tile_offsets(stride_o, BLOCK_M, BLOCK_D, WIDE)
@@ -185,7 +185,7 @@ def attention_forward_portable(
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` takes and gives them, on any GPU.
 
     options: these in place of `causal` and `scale`.
-    HBM: Q, O and lse once; a K and V block for every Q block that may see it. Documents: and what `find_tiles` does.
+    HBM: Q, O and lse once; a K and V block for every Q block that may attend to it. Documents: and what `find_tiles` does.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
@@ -202,8 +202,8 @@ def attention_forward_portable(
     if not lse.numel():
         return o, lse
     count, tiles = tiles_of(options, size.N_q, size.N_k, launch.block_m)
-    strides = (Strides(*q.stride()), Strides(*k.stride()), Strides(*v.stride()), Strides(*o.stride()))
-    aligned = tuple(t.data_ptr() % 16 for t in (q, k, v))
+    strides = (named(q.stride()), named(k.stride()), named(v.stride()), named(o.stride()))
+    aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
     constants = dict(
         HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
         CAUSAL=options.causal, NEGATIVE=options.scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",

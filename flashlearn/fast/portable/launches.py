@@ -5,7 +5,7 @@ A launch is picked from tables that were made once (docs/engineering_log.md); no
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -80,7 +80,8 @@ def has_tensor_cores(device: torch.device) -> bool:
     return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
+@lru_cache(4096)
 def is_wide(launch: PortableLaunch, *strides: tuple[int, ...]) -> bool:
-    """Whether offsets within a tile may pass 2^31: so far apart lie its rows or columns."""
+    """Whether offsets within a tile may pass 2^31: so far apart are its rows or columns."""
     rows = max(launch.block_m, launch.block_n)
     return any(rows * abs(stride[2]) + 256 * abs(stride[3]) >= 2**31 for stride in strides)

@@ -1,4 +1,4 @@
-"""Who sees whom, inside a kernel: what `Mask` answers in Python, as four small device functions, for two kinds of block.
+"""Which keys a query attends to, inside a kernel: what `Mask` answers in Python, as four small device functions, for two kinds of block.
 
     Mask.keys(rows)       keys_seen            and of these, keys_seen_by_all: the blocks that need no masking
     Mask.queries(cols)    queries_seeing       and of these, queries_seeing_all
@@ -29,7 +29,7 @@ PER_TILE = 5  # numbers kept of a tile
 def keys_seen(
     start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """(start, end): the keys that any query of a block sees, from the first of a block of keys on."""
+    """(start, end): the keys that any query of a block attends to, from the first of a block of keys on."""
     start = 0
     end = end_key
     if right is not None:
@@ -48,7 +48,7 @@ def keys_seen(
 def keys_seen_by_all(
     start_m, end, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """(full, full_end): blocks of keys between these are seen by every query of a block, whose keys end at `end`."""
+    """(full, full_end): every query of a block attends to the blocks of keys between these, whose keys end at `end`."""
     seen = end_key
     if right is not None:
         seen = tl.minimum(tl.maximum(start_m + 1 + right + diagonal, 0), end_key)
@@ -68,7 +68,7 @@ def keys_seen_by_all(
 def queries_seeing(
     start_n, N_q, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """(first, stop): the queries that see any key of a block, from the first of a block of queries on."""
+    """(first, stop): the queries that attend to any key of a block, from the first of a block of queries on."""
     first = N_q * 0
     stop = N_q
     begin = start_n
@@ -87,7 +87,7 @@ def queries_seeing(
 def queries_seeing_all(
     start_n, first, stop, diagonal, left, right, BLOCK_M, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """(full, full_stop): blocks of queries between these see all keys of a block that `first` .. `stop` see any of."""
+    """(full, full_stop): blocks of queries between these attend to all keys of a block, `first` .. `stop` to some."""
     full = first
     full_stop = stop // BLOCK_M * BLOCK_M
     if right is not None:
@@ -99,7 +99,7 @@ def queries_seeing_all(
 
 @triton.jit
 def is_visible(rows, cols, diagonal, first_key, end_key, left, right):
-    """Whether a query sees a key: rows and cols are broadcast to a block of both."""
+    """Whether a query attends to a key: rows and cols are broadcast to a block of both."""
     visible = cols < end_key
     if first_key is not None:
         visible = visible & (cols >= first_key)

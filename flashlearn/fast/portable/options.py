@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from torch import Tensor
@@ -20,6 +21,11 @@ class Strides(NamedTuple):
     d: int
 
 
+@lru_cache(4096)  # asked for every tensor of every launch: a look-up takes a third of the time of a new tuple
+def named(strides: tuple[int, int, int, int]) -> Strides:
+    return Strides(*strides)
+
+
 class Keys(NamedTuple):
     """Which keys exist, as a kernel takes it: the tiles of packed sequences, the range of each sequence of the batch.
 
@@ -29,6 +35,9 @@ class Keys(NamedTuple):
     tiles_ptr: Tensor | None
     start_ptr: Tensor | None
     stop_ptr: Tensor | None
+
+
+ALL_KEYS = Keys(None, None, None)
 
 
 class Scores(NamedTuple):
@@ -94,4 +103,5 @@ def tiles_of(
 def mask_arguments(options: AttentionOptions, tiles: Tensor | None = None) -> tuple[Keys, int | None, int | None]:
     """(keys, left, right) as the kernels take them. Of causal attention they know the right end."""
     start, stop = options.key_range or (None, None)
-    return Keys(tiles, start, stop), options.left, None if options.causal else options.right
+    keys = ALL_KEYS if tiles is start is None else Keys(tiles, start, stop)
+    return keys, options.left, options.right or None
