@@ -375,7 +375,7 @@ ADD = r"add_dq\w* \d "
 WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
 PASSED = "{}barrier()\n{}release_semaphore({})\n".format
 IN_ORDER = PASSED(" " * 4, " " * 12, "semaphores.at(at, CONSUMER)")
-ANY_ORDER = PASSED("", " " * 8, "dq.counters_ptr + 2 * head_number(tile, problem) + 1")
+ANY_ORDER = PASSED("", " " * 8, "cta.counters_ptr + 2 * head_number(tile, problem) + 1")
 RELEASE = {
     D: f"release_semaphore({'semaphore_ptr' if D > 128 else 'semaphores.at(at, CONSUMER)'})\n"
     for D in (64, 128, 192, 256)
@@ -383,22 +383,22 @@ RELEASE = {
 GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal
     (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False), (2, 4, 2, 64, 100, True), (1, 2, 2, 128, 128, False),
 )  # fmt: skip
-P_FREE, P_FULL = "        smem.p.producer_acquire(t)\n", "        smem.p.consumer_wait(t)\n"
+P_FREE, P_FULL = "        cta.p.producer_acquire(t)\n", "        cta.p.consumer_wait(t)\n"
 BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, problem, D, options, error, words
     ("consume_values", P_FREE, "", GROUPS, 256, {}, Race, "p_smem"),
     ("consume_keys", P_FULL, "", GROUPS, 256, {}, Race, "p_smem"),
-    ("consume_values", "        wait_for_ds_before(t, smem)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
-    ("store_dq", "        mbarrier.wait(smem.dq_free.index(buffer.index), buffer.phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
-    ("consume_keys", "        smem.q.consumer_wait(t)\n", "", GROUPS, 256, {}, Race, "stats_smem"),
+    ("consume_values", "        wait_for_ds_before(t, cta)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
+    ("store_dq", "        mbarrier.wait(cta.dq_free.index(buffer.index), buffer.phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
+    ("consume_keys", "        cta.q.consumer_wait(t)\n", "", GROUPS, 256, {}, Race, "stats_smem"),
     *(("add_dq" if D < 192 else "add_dq_deterministic", RELEASE[D], "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
     ("add_dq", f"wait_for_additions()\n        {IN_ORDER}", IN_ORDER.lstrip(), ONE_ROW, 128, {"side": 1}, Race, EARLY),
     ("add_dq", f"wait_for_additions()\n        {ANY_ORDER}", ANY_ORDER, ONE_ROW, 128, {}, Race, EARLY),
     *(("add_dq_deterministic", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),
     *(("dq_barrier", "4 * c + t % 4, t // 4 & 1", "4 * c, t & 1", (1, 1, 1, 640, 64, False), D, {"side": 1}, (Deadlock, Race), "dq_f") for D in (192, 256)),
-    ("zero_next_head", "        release_semaphore(dq.counters_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
+    ("zero_next_head", "        release_semaphore(cta.counters_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
     ("zero_next_head", "        mbarrier.wait(full, 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
     ("zero_next_head", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
-    ("zero_next_head", "    smem.dq_parts.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
+    ("zero_next_head", "    cta.dq_parts.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
     ("store_dq", "    parts.producer_acquire(t)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
     # heads of the first set that wait for zeros, zeros for a head of the same set, and for one after the next
     ("zero_next_head", "    if number >= at_once:\n", "    if number > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
@@ -572,14 +572,14 @@ def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
     store = (
-        "            async_store(dq.desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
+        "            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
     )
     none = {"zero_next_head": altered(backward.zero_next_head.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
 
 
-GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(smem\.kv_full\.index\(1\), 0\).*\n"
+GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(cta\.kv_full\.index\(1\), 0\).*\n"
 
 
 @pytest.mark.parametrize(

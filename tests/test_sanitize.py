@@ -12,7 +12,7 @@ from tests.gpu import sanitize
 NAME = "hopper/backward"
 DISPATCH = "def attention_backward_hopper_kernel("
 PART = "gl.warp_specialize("
-STORE, LOAD = "smem.dq.index(CONSUMER).reshape([128, 32]).store(", "dq = warpgroup_mma("
+STORE, LOAD = "cta.dq.index(CONSUMER).reshape([128, 32]).store(", "dq = warpgroup_mma("
 KNOWN = [("Write", DISPATCH, "Read", DISPATCH), ("Write", PART, "Read", DISPATCH)]
 
 
@@ -74,7 +74,7 @@ def test_a_file_that_is_named_without_its_folder_is_that_of_the_kernel():
     (
         ("Write", STORE, "Write", STORE),
         ("Write", STORE, "Read", LOAD),
-        ("Write", "smem.ds.index(t % DS_STAGES * 2 + CONSUMER).store(", "Read", LOAD),
+        ("Write", "cta.ds.index(t % DS_STAGES * 2 + CONSUMER).store(", "Read", LOAD),
         ("Write", DISPATCH, "Read", LOAD),
         ("Write", DISPATCH, "Write", DISPATCH),
         ("Read", PART, "Write", DISPATCH),

@@ -28,7 +28,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "fast"
 TOOLS = ("memcheck", "racecheck", "consan")
 P_HANDED_OVER = (
     "x = smem.reshape([128, 32]).load(register_order(like).type.layout)",
-    "smem.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))",
+    "cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))",
 )  # the lines of flashlearn/fast/hopper/backward_wide.py that read it and write it
 
 
@@ -222,8 +222,8 @@ def run_early(q, k, v) -> None:
     """The Hopper backward pass, with groups that tell each other of dS before they store it."""
     import torch
 
-    stored = "    smem.ds.index(t % DS_STAGES * 2 + CONSUMER).store(ds_t)\n    fence_async_shared()\n"
-    told = "    mbarrier.arrive(smem.ds_full.index(t % 2), count=1)\n"
+    stored = "    cta.ds.index(t % DS_STAGES * 2 + CONSUMER).store(ds_t)\n    fence_async_shared()\n"
+    told = "    mbarrier.arrive(cta.ds_full.index(t % 2), count=1)\n"
     source = (KERNELS / "hopper/backward.py").read_text(encoding="utf-8")
     broken = source.replace(stored + told, told + stored)
     assert broken != source, f"expected {stored!r} and then {told!r} in hopper/backward.py, got neither"

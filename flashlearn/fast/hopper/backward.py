@@ -38,7 +38,6 @@ from flashlearn.fast.hopper.backward_common import (
     DELTA,
     KEYS,
     LSE,
-    DqAccumulator,
     Inputs,
     Problem,
     first_query_block,
@@ -71,40 +70,37 @@ DS_STAGES = gl.constexpr(3)  # iterations whose dS is kept: dQ is computed an it
 
 
 @aggregate
-class Config:
-    """What pays in one kind of launch and not in another, see docs/engineering_log.md."""
+class CTA:
+    """A CTA's problem, shared memory and barriers, where its results go, and what pays in this kind of launch."""
 
+    scheduler: Any
+    problem: Any
+    # shared memory
+    k: Any  # (2, 1, 1, KEYS, HEAD_DIM): 64 keys for each consumer
+    v: Any  # likewise; dV and dK leave from here
+    q: Any  # (STAGES, 1, 1, BLOCK_M, HEAD_DIM)
+    do: Any  # likewise
+    stats: Any  # (STAGES, 1, 1, 2, BLOCK_M) float32: lse and delta
+    ds: Any  # (2 * DS_STAGES, KEYS, BLOCK_M): dS^T of both consumers
+    dq: Any  # (2, 1, 1, 128, 32) float32: half of a block of dQ for each consumer
+    # barriers
+    kv_full: Any  # K, V
+    q_do: Any  # Pipeline: Q, dO, lse and delta of a block of queries
+    ds_full: Any  # dS^T of both consumers is there; for every other iteration
+    dq_parts: Any  # Pipeline from consumers to the warps that add
+    zeros_full: Any  # zeros are there, where dQ will be; or None
+    # descriptors and pointers
+    dk_desc: Any
+    dv_desc: Any
+    dq_desc: Any  # the float32 accumulator
+    semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
+    counters_ptr: Any  # see `Begun`
+    # constants, see docs/engineering_log.md
     PREFETCH: Any  # the first loads are issued before the warps part
     ZERO_NEXT: Any  # CTAs zero-initialise dQ of a later head
     STORE_FIRST: Any  # the first block of keys stores its part of dQ: nobody zero-initialises
     COUNT_PARTS: Any  # CTAs count when their parts of dQ have arrived
     LAST_DQ_FIRST: Any  # the last part of dQ leaves before dV
-
-
-@aggregate
-class SharedMemory:
-    """Buffers, and the barriers that say when they are full and free."""
-
-    k: Any  # (2, 1, 1, KEYS, HEAD_DIM): 64 keys for each consumer
-    v: Any  # likewise; dV and dK leave from here
-    q: Any  # (STAGES, 1, 1, BLOCK_M, HEAD_DIM)
-    do: Any  # likewise
-    ds: Any  # (2 * DS_STAGES, KEYS, BLOCK_M): dS^T of both consumers
-    dq: Any  # (2, 1, 1, 128, 32) float32: half of a block of dQ for each consumer
-    stats: Any  # (STAGES, 1, 1, 2, BLOCK_M) float32: lse and delta
-    kv_full: Any  # K, V
-    q_do: Any  # Pipeline: Q, dO, lse and delta of a block of queries
-    ds_full: Any  # dS of both consumers is there; for every other iteration
-    dq_parts: Any  # Pipeline from consumers to the warps that add
-    zeros_full: Any  # zeros are there, where dQ will be; or None
-
-
-@aggregate
-class Outputs:
-    """Descriptors."""
-
-    dk: Any
-    dv: Any
 
 
 @gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "N_q", "N_k", "kv_heads", "group"])
@@ -129,52 +125,16 @@ def attention_backward_hopper_kernel(
     index_smem: gl.constexpr = None
     if DETERMINISTIC:  # issued before shared memory is made ready
         tile_index = gl.atomic_add(semaphores_ptr, 1, sem="relaxed")
-    problem = Problem(
-        N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
-        HEAD_DIM, MASK, BLOCK_M, 2 * KEYS, DETERMINISTIC, SIDE_BY_SIDE,
-    )  # fmt: skip
-    config = Config(
-        PREFETCH=MASK != "none" and not DETERMINISTIC,
-        ZERO_NEXT=not ZEROED and not DETERMINISTIC,
-        STORE_FIRST=not ZEROED and DETERMINISTIC,
-        COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
-        LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
-    )
-    inputs, outputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc), Outputs(dk_desc, dv_desc)
-    smem = allocate(inputs, dq_desc, problem, STAGES, config.ZERO_NEXT)
-    if DETERMINISTIC:
-        index_smem = store_tile_index(tile_index)
-        semaphores_ptr += 1
-    scheduler = make_scheduler(heads_at_once, index_smem, problem)
-    dq = DqAccumulator(dq_desc, semaphores_ptr, counters_ptr)
-    if config.PREFETCH:
-        issue_first_loads(smem, scheduler.coordinates(), problem, inputs)
-    gl.warp_specialize(
-        [
-            (consume, (0, smem, scheduler, outputs, config)),
-            (consume, (1, smem, scheduler, outputs, config)),
-            (load, (smem, scheduler, inputs, config)),
-            (add_dq, (0, smem, scheduler, dq, config)),
-            (add_dq, (1, smem, scheduler, dq, config)),
-        ],
-        [4, 1, 1, 1],
-        [240, 24, 24, 24],
-    )
-
-
-@gluon.jit
-def allocate(inputs, dq_desc, problem, STAGES: gl.constexpr, ZERO_NEXT: gl.constexpr):
-    """Shared memory, with barriers initialised."""
-    dtype: gl.constexpr = inputs.q.dtype
-    BLOCK: gl.constexpr = [STAGES, 1, 1, problem.BLOCK_M, problem.HEAD_DIM]
-    k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, problem.HEAD_DIM], inputs.k.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, problem.HEAD_DIM], inputs.v.layout)
-    q_smem = gl.allocate_shared_memory(dtype, BLOCK, inputs.q.layout)
-    do_smem = gl.allocate_shared_memory(dtype, BLOCK, inputs.do.layout)
-    DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, problem.BLOCK_M], dtype)
-    ds_smem = gl.allocate_shared_memory(dtype, [2 * DS_STAGES, KEYS, problem.BLOCK_M], DS_LAYOUT)
+    ZERO_NEXT: gl.constexpr = not ZEROED and not DETERMINISTIC
+    dtype: gl.constexpr = q_desc.dtype
+    k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
+    q_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], q_desc.layout)
+    do_smem = gl.allocate_shared_memory(dtype, [STAGES, 1, 1, BLOCK_M, HEAD_DIM], do_desc.layout)
+    DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, BLOCK_M], dtype)
+    ds_smem = gl.allocate_shared_memory(dtype, [2 * DS_STAGES, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
-    stats_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, problem.BLOCK_M], inputs.stats.layout)
+    stats_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], stats_desc.layout)
     kv_full = make_barriers(2)
     full = make_barriers(STAGES)
     ds_full = make_barriers(2)
@@ -194,25 +154,47 @@ def allocate(inputs, dq_desc, problem, STAGES: gl.constexpr, ZERO_NEXT: gl.const
         init_barriers(zeros_full, 1)
         for i in gl.static_range(2):
             mbarrier.arrive(dq_free.index(i), count=1)  # a new barrier lets pass; this one does once zeros have left
-    q_do = Pipeline(None, full, free, STAGES)
-    dq_parts = Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2)
-    return SharedMemory(
-        k_smem, v_smem, q_smem, do_smem, ds_smem, dq_smem, stats_smem, kv_full, q_do, ds_full, dq_parts, zeros_full
+    if DETERMINISTIC:
+        index_smem = store_tile_index(tile_index)
+        semaphores_ptr += 1
+
+    problem = Problem(
+        N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
+        HEAD_DIM, MASK, BLOCK_M, 2 * KEYS, DETERMINISTIC, SIDE_BY_SIDE,
+    )  # fmt: skip
+    inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
+    cta = CTA(
+        make_scheduler(heads_at_once, index_smem, problem), problem,
+        k_smem, v_smem, q_smem, do_smem, stats_smem, ds_smem, dq_smem,
+        kv_full, Pipeline(None, full, free, STAGES), ds_full, Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full,
+        dk_desc, dv_desc, dq_desc, semaphores_ptr, counters_ptr,
+        PREFETCH=MASK != "none" and not DETERMINISTIC,
+        ZERO_NEXT=ZERO_NEXT,
+        STORE_FIRST=not ZEROED and DETERMINISTIC,
+        COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
+        LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
+    )  # fmt: skip
+    if cta.PREFETCH:
+        issue_first_loads(cta.scheduler.coordinates(), cta, inputs)
+    gl.warp_specialize(
+        [(consume, (0, cta)), (consume, (1, cta)), (load, (cta, inputs)), (add_dq, (0, cta)), (add_dq, (1, cta))],
+        [4, 1, 1, 1],
+        [240, 24, 24, 24],
     )
 
 
 @gluon.jit
-def issue_first_loads(smem, tile, problem, inputs):
+def issue_first_loads(tile, cta, inputs):
     """K, the first Q and dO, and V, by TMA: S^T needs no V.
 
     Deterministic without Q and dO. The kernel may have begun before attention_begin_sums_kernel, which writes delta, has ended.
     """
     for i in gl.static_range(2):
-        mbarrier.expect(smem.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
-    load_keys(inputs.k, smem.kv_full.index(0), smem.k, tile)
-    if not problem.DETERMINISTIC and tile.blocks > 0:
-        load_q_do(0, first_query_block(tile.kv_head * problem.group, tile), smem, tile, problem, inputs)
-    load_keys(inputs.v, smem.kv_full.index(1), smem.v, tile)
+        mbarrier.expect(cta.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
+    load_keys(inputs.k, cta.kv_full.index(0), cta.k, tile)
+    if not cta.problem.DETERMINISTIC and tile.blocks > 0:
+        load_q_do(0, first_query_block(tile.kv_head * cta.problem.group, tile), tile, cta, inputs)
+    load_keys(inputs.v, cta.kv_full.index(1), cta.v, tile)
 
 
 @gluon.jit
@@ -223,67 +205,65 @@ def load_keys(desc, full, smem, tile):
 
 
 @gluon.jit
-def load_q_do(t, at, smem, tile, problem, inputs):
+def load_q_do(t, at, tile, cta, inputs):
     """Q and dO of a block of queries, by TMA. Their barrier waits for lse and delta, too."""
     nbytes: gl.constexpr = inputs.q.block_type.nbytes + inputs.do.block_type.nbytes + inputs.stats.block_type.nbytes
-    stage = smem.q_do.index(t)
-    full = smem.q_do.full.index(stage)
+    stage = cta.q_do.index(t)
+    full = cta.q_do.full.index(stage)
     mbarrier.expect(full, nbytes)
-    async_load(inputs.q, [tile.batch, at.head, at.block * problem.BLOCK_M, 0], full, smem.q.index(stage))
-    async_load(inputs.do, [tile.batch, at.head, at.block * problem.BLOCK_M, 0], full, smem.do.index(stage))
+    async_load(inputs.q, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.q.index(stage))
+    async_load(inputs.do, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.do.index(stage))
 
 
 @gluon.jit
-def load(smem, scheduler, inputs, config):
+def load(cta, inputs):
     """The producer warp: K and V once, then Q, dO, lse and delta of every block of queries."""
-    problem = scheduler.problem
-    tile = scheduler.coordinates()
-    if not config.PREFETCH:
-        issue_first_loads(smem, tile, problem, inputs)
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    if not cta.PREFETCH:
+        issue_first_loads(tile, cta, inputs)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     gdc_wait()  # for lse and delta; all that has been issued is older
     gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
     for t in range(problem.group * tile.blocks):
-        smem.q_do.producer_acquire(t)
+        cta.q_do.producer_acquire(t)
         if problem.DETERMINISTIC or t > 0:  # else the first are issued
-            load_q_do(t, at, smem, tile, problem, inputs)
-        stage = smem.q_do.index(t)
+            load_q_do(t, at, tile, cta, inputs)
+        stage = cta.q_do.index(t)
         coordinates = [tile.batch, at.head, 0, at.block * problem.BLOCK_M]
-        async_load(inputs.stats, coordinates, smem.q_do.full.index(stage), smem.stats.index(stage))
+        async_load(inputs.stats, coordinates, cta.q_do.full.index(stage), cta.stats.index(stage))
         at = next_query_block(at, first_head, tile, problem)
 
 
 @gluon.jit
-def consume(CONSUMER: gl.constexpr, smem, scheduler, outputs, config):
+def consume(CONSUMER: gl.constexpr, cta):
     """A consumer warpgroup: dK and dV of its 64 keys, over all blocks of queries, and half of each block of dQ."""
-    problem = scheduler.problem
+    problem, tile = cta.problem, cta.scheduler.coordinates()
     BLOCK_M: gl.constexpr = problem.BLOCK_M
     HEAD_DIM: gl.constexpr = problem.HEAD_DIM
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
-    tile = scheduler.coordinates()
-    k, v = smem.k.index(CONSUMER).reshape([KEYS, HEAD_DIM]), smem.v.index(CONSUMER).reshape([KEYS, HEAD_DIM])
+    k, v = cta.k.index(CONSUMER).reshape([KEYS, HEAD_DIM]), cta.v.index(CONSUMER).reshape([KEYS, HEAD_DIM])
     ranges = query_ranges(tile.start_n + CONSUMER * KEYS, tile.batch, problem)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    mbarrier.wait(smem.kv_full.index(0), 0)
-    if not config.PREFETCH:
-        mbarrier.wait(smem.kv_full.index(1), 0)
+    mbarrier.wait(cta.kv_full.index(0), 0)
+    if not cta.PREFETCH:
+        mbarrier.wait(cta.kv_full.index(1), 0)
     first_head = 0
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
     for t in range(iterations):
-        stage = smem.q_do.index(t)
-        stats = smem.stats.index(stage)
-        q, do = smem.q.index(stage).reshape([BLOCK_M, HEAD_DIM]), smem.do.index(stage).reshape([BLOCK_M, HEAD_DIM])
-        smem.q_do.consumer_wait(t)
+        stage = cta.q_do.index(t)
+        stats = cta.stats.index(stage)
+        q, do = cta.q.index(stage).reshape([BLOCK_M, HEAD_DIM]), cta.do.index(stage).reshape([BLOCK_M, HEAD_DIM])
+        cta.q_do.consumer_wait(t)
         # with nothing under way: else ptxas waits for S^T in one of the two consumers before it issues dP^T
         dk = warpgroup_mma_wait(0, deps=[dk])
         # both are filled before the first product begins: a product under way frees no register
         s_t, dp_t = minus_stats(stats, LSE), minus_stats(stats, DELTA)
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=problem.softcap is None, is_async=True)  # line 10
-        if config.PREFETCH:
-            mbarrier.wait(smem.kv_full.index(1), 0)  # V; it is there from the first iteration on
+        if cta.PREFETCH:
+            mbarrier.wait(cta.kv_full.index(1), 0)  # V; it is there from the first iteration on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         masked = needs_mask(at.block, tile.start_n + (CONSUMER + 1) * KEYS, tile, problem)
@@ -291,56 +271,56 @@ def consume(CONSUMER: gl.constexpr, smem, scheduler, outputs, config):
         dv = warpgroup_mma(gl.convert_layout(p.p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
         ds_t = (p.factor * dp_t).to(q.dtype)  # line 14
-        store_ds(t, CONSUMER, ds_t, smem)
-        dk = add_to_dk(t, CONSUMER, ds_t, q, dk, smem, problem)
+        store_ds(t, CONSUMER, ds_t, cta)
+        dk = add_to_dk(t, CONSUMER, ds_t, q, dk, cta)
         dv = warpgroup_mma_wait(0, deps=[dv])
-        smem.q_do.consumer_release(t)
+        cta.q_do.consumer_release(t)
         at = next_query_block(at, first_head, tile, problem)
-    finish(CONSUMER, iterations, dk, dv, smem, scheduler, outputs, config)
+    finish(CONSUMER, iterations, dk, dv, cta)
 
 
 @gluon.jit
-def store_ds(t, CONSUMER: gl.constexpr, ds_t, smem):
+def store_ds(t, CONSUMER: gl.constexpr, ds_t, cta):
     """dS^T of iteration t (64, BLOCK_M) to shared memory, for both consumers.
 
     The other consumer may still read dS^T of the two iterations before, and nothing older: Q of this iteration has come, so
     that both have released the iteration two before (Q has two stages).
     """
-    smem.ds.index(t % DS_STAGES * 2 + CONSUMER).store(ds_t)
+    cta.ds.index(t % DS_STAGES * 2 + CONSUMER).store(ds_t)
     fence_async_shared()
-    mbarrier.arrive(smem.ds_full.index(t % 2), count=1)
+    mbarrier.arrive(cta.ds_full.index(t % 2), count=1)
 
 
 @gluon.jit
-def add_to_dk(t, CONSUMER: gl.constexpr, ds_t, q, dk, smem, problem):
+def add_to_dk(t, CONSUMER: gl.constexpr, ds_t, q, dk, cta):
     """dK with its part of iteration t; before that, half of dQ of the iteration before, which leaves while dK is computed."""
     ds_factor = gl.convert_layout(ds_t, gl.DotOperandLayout(0, dk.type.layout, 2))
-    if problem.HEAD_DIM == 128 and t == 0:  # at D = 64 the product is made and not used
+    if cta.problem.HEAD_DIM == 128 and t == 0:  # at D = 64 the product is made and not used
         dk = warpgroup_mma_wait(0, deps=[warpgroup_mma(ds_factor, q, dk, is_async=True)])  # line 16
     else:
-        dq = half_of_dq(t, CONSUMER, smem, problem)
+        dq = half_of_dq(t, CONSUMER, cta)
         dk_later = warpgroup_mma(ds_factor, q, dk, is_async=True)  # line 16
         dq = warpgroup_mma_wait(1, deps=[dq])
         if t > 0:
-            store_dq(t - 1, CONSUMER, dq, smem)
+            store_dq(t - 1, CONSUMER, dq, cta)
         dk = warpgroup_mma_wait(0, deps=[dk_later])
     return dk
 
 
 @gluon.jit
-def half_of_dq(t, CONSUMER: gl.constexpr, smem, problem):
+def half_of_dq(t, CONSUMER: gl.constexpr, cta):
     """Half of dQ = dS K (64, 64), line 15, of iteration t - 1, over the 128 keys of both consumers, under way.
 
     Neither consumer waits for the other, which stored that dS an iteration ago. For t = 0 there is no dS: the barrier lets
     pass, and the product is not used.
     """
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    mbarrier.wait(smem.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)  # of iteration t - 1, also for t = 0
+    mbarrier.wait(cta.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)  # of iteration t - 1, also for t = 0
     dq = gl.zeros([64, 64], gl.float32, LAYOUT)
     for other in gl.static_range(2):
-        ds_t = smem.ds.index((t + 2) % DS_STAGES * 2 + other)  # t - 1, modulo 3
-        k = smem.k.index(other).reshape([KEYS, problem.HEAD_DIM])
-        if problem.HEAD_DIM == 128:  # 64 queries: half of the columns
+        ds_t = cta.ds.index((t + 2) % DS_STAGES * 2 + other)  # t - 1, modulo 3
+        k = cta.k.index(other).reshape([KEYS, cta.problem.HEAD_DIM])
+        if cta.problem.HEAD_DIM == 128:  # 64 queries: half of the columns
             k = k.slice(64 * CONSUMER, 64, dim=1)
         else:  # 128 queries: half of the queries
             ds_t = ds_t.slice(64 * CONSUMER, 64, dim=1)
@@ -349,40 +329,40 @@ def half_of_dq(t, CONSUMER: gl.constexpr, smem, problem):
 
 
 @gluon.jit
-def store_dq(t, CONSUMER: gl.constexpr, dq, smem):
+def store_dq(t, CONSUMER: gl.constexpr, dq, cta):
     """Half of dQ (64, 64) of iteration t, to the warp that adds it."""
-    parts = smem.dq_parts.tile(CONSUMER)
+    parts = cta.dq_parts.tile(CONSUMER)
     parts.producer_acquire(t)
-    smem.dq.index(CONSUMER).reshape([128, 32]).store(register_order(dq))
+    cta.dq.index(CONSUMER).reshape([128, 32]).store(register_order(dq))
     fence_async_shared()
     parts.producer_commit(t)
 
 
 @gluon.jit
-def finish(CONSUMER: gl.constexpr, iterations, dk, dv, smem, scheduler, outputs, config):
+def finish(CONSUMER: gl.constexpr, iterations, dk, dv, cta):
     """After the last iteration: its half of dQ, then dV and dK to HBM, one after the other from where V was."""
-    problem, tile = scheduler.problem, scheduler.coordinates()
-    v_smem = smem.v.index(CONSUMER)
+    tile = cta.scheduler.coordinates()
+    v_smem = cta.v.index(CONSUMER)
     # Both waits are over, except where no query attends to these keys. Kernels before may still read the memory that dK and dV get
     gdc_wait()
-    mbarrier.wait(smem.kv_full.index(1), 0)  # V has landed; only this consumer reads its V
-    if config.LAST_DQ_FIRST:
-        store_last_dq(iterations, CONSUMER, smem, problem)
-    store(dv, CONSUMER, tile, v_smem, outputs.dv)
-    if not config.LAST_DQ_FIRST:
-        store_last_dq(iterations, CONSUMER, smem, problem)
+    mbarrier.wait(cta.kv_full.index(1), 0)  # V has landed; only this consumer reads its V
+    if cta.LAST_DQ_FIRST:
+        store_last_dq(iterations, CONSUMER, cta)
+    store(dv, CONSUMER, tile, v_smem, cta.dv_desc)
+    if not cta.LAST_DQ_FIRST:
+        store_last_dq(iterations, CONSUMER, cta)
     tma.store_wait(0)
     barrier()
-    store(dk * problem.scale, CONSUMER, tile, v_smem, outputs.dk)
+    store(dk * cta.problem.scale, CONSUMER, tile, v_smem, cta.dk_desc)
     tma.store_wait(0)
 
 
 @gluon.jit
-def store_last_dq(iterations, CONSUMER: gl.constexpr, smem, problem):
+def store_last_dq(iterations, CONSUMER: gl.constexpr, cta):
     """Half of dQ of the last iteration, if there was one, to the warp that adds it."""
     if iterations > 0:
-        dq = warpgroup_mma_wait(0, deps=[half_of_dq(iterations, CONSUMER, smem, problem)])
-        store_dq(iterations - 1, CONSUMER, dq, smem)
+        dq = warpgroup_mma_wait(0, deps=[half_of_dq(iterations, CONSUMER, cta)])
+        store_dq(iterations - 1, CONSUMER, dq, cta)
 
 
 @gluon.jit
@@ -395,29 +375,28 @@ def store(gradient, CONSUMER: gl.constexpr, tile, smem, desc):
 
 
 @gluon.jit
-def add_dq(CONSUMER: gl.constexpr, smem, scheduler, dq, config):
+def add_dq(CONSUMER: gl.constexpr, cta):
     """A warp that has TMA add the halves of dQ of one consumer to the accumulator."""
-    problem = scheduler.problem
-    tile = scheduler.coordinates()
-    parts, part_smem = smem.dq_parts.tile(CONSUMER), smem.dq.index(CONSUMER)
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    parts, part_smem = cta.dq_parts.tile(CONSUMER), cta.dq.index(CONSUMER)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     if problem.DETERMINISTIC:
-        semaphores = semaphores_of(dq.semaphores_ptr, tile, problem)
+        semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
     gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
-    if config.ZERO_NEXT:
-        zero_next_head(CONSUMER, smem, scheduler, tile, dq)
+    if cta.ZERO_NEXT:
+        zero_next_head(CONSUMER, tile, cta)
     for t in range(problem.group * tile.blocks):
         if problem.DETERMINISTIC:
             before = semaphores.additions_before(at)
-            if not config.STORE_FIRST or before > 0:
+            if not cta.STORE_FIRST or before > 0:
                 wait_for_semaphore(semaphores.at(at, CONSUMER), before)
         parts.consumer_wait(t)
         coordinates = [tile.batch, at.head, (2 * at.block + CONSUMER) * 128, 0]
-        if config.STORE_FIRST and before == 0:
-            async_store(dq.desc, coordinates, part_smem)
+        if cta.STORE_FIRST and before == 0:
+            async_store(cta.dq_desc, coordinates, part_smem)
         else:
-            async_add(dq.desc, coordinates, part_smem)
+            async_add(cta.dq_desc, coordinates, part_smem)
         tma.store_wait(0)  # it has left shared memory
         parts.consumer_release(t)
         if problem.DETERMINISTIC:
@@ -425,38 +404,40 @@ def add_dq(CONSUMER: gl.constexpr, smem, scheduler, dq, config):
             barrier()
             release_semaphore(semaphores.at(at, CONSUMER))
         at = next_query_block(at, first_head, tile, problem)
-    if config.COUNT_PARTS:  # once all CTAs of a head have counted, attention_end_sums_kernel may end it
+    if cta.COUNT_PARTS:  # once all CTAs of a head have counted, attention_end_sums_kernel may end it
         wait_for_additions()
         barrier()
-        release_semaphore(dq.counters_ptr + 2 * head_number(tile, problem) + 1)
+        release_semaphore(cta.counters_ptr + 2 * head_number(tile, problem) + 1)
 
 
 @gluon.jit
-def zero_next_head(CONSUMER: gl.constexpr, smem, scheduler, tile, dq):
+def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
     """Zero-initialise this warp's share of a later head's accumulator, and wait until its own head's is zero.
 
     The later head is the next, or, where heads run side by side, that at the same position in the next set. The zeros leave
     from where this warp's half of dQ will be.
     """
-    problem = scheduler.problem
-    key_blocks, at_once, heads = heads_in_grid(scheduler)
+    problem = cta.problem
+    key_blocks, at_once, heads = heads_in_grid(cta)
     m_blocks = gl.cdiv(problem.N_q, problem.BLOCK_M)
-    zeros, full = smem.dq.index(CONSUMER), smem.zeros_full.index(CONSUMER)
+    zeros, full = cta.dq.index(CONSUMER), cta.zeros_full.index(CONSUMER)
     number = head_number(tile, problem)
     later = number + at_once
     if later < heads:
-        mbarrier.expect(full, dq.desc.block_type.nbytes)
-        async_load(dq.desc, [0, 0, 256 * m_blocks, 0], full, zeros)  # past the end of the accumulator TMA finds zeros
+        mbarrier.expect(full, cta.dq_desc.block_type.nbytes)
+        async_load(
+            cta.dq_desc, [0, 0, 256 * m_blocks, 0], full, zeros
+        )  # past the end of the accumulator TMA finds zeros
         mbarrier.wait(full, 0)
         for i in range(tile.start_n // problem.BLOCK_N, problem.group * m_blocks, key_blocks):
             head, block = later % problem.kv_heads * problem.group + i // m_blocks, i % m_blocks
-            async_store(dq.desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)
+            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)
         wait_for_additions()
         barrier()
-        release_semaphore(dq.counters_ptr + 2 * later)
-    smem.dq_parts.tile(CONSUMER).consumer_release(0)
+        release_semaphore(cta.counters_ptr + 2 * later)
+    cta.dq_parts.tile(CONSUMER).consumer_release(0)
     if number >= at_once:
-        wait_for_semaphore(dq.counters_ptr + 2 * number, 2 * key_blocks)
+        wait_for_semaphore(cta.counters_ptr + 2 * number, 2 * key_blocks)
 
 
 @gluon.jit
@@ -466,12 +447,12 @@ def head_number(tile, problem):
 
 
 @gluon.jit
-def heads_in_grid(scheduler):
+def heads_in_grid(cta):
     """How many blocks of keys a head has, how many heads run at once, and how many heads there are in all sequences."""
-    problem = scheduler.problem
+    problem = cta.problem
     key_blocks, at_once, heads = gl.num_programs(0), 1, problem.kv_heads * gl.num_programs(2)
     if problem.SIDE_BY_SIDE:
-        key_blocks, at_once = gl.cdiv(problem.N_k, problem.BLOCK_N), scheduler.heads_at_once
+        key_blocks, at_once = gl.cdiv(problem.N_k, problem.BLOCK_N), cta.scheduler.heads_at_once
         heads = gl.num_programs(0) // key_blocks
     return key_blocks, at_once, heads
 

@@ -61,6 +61,12 @@ class Problem:
     DETERMINISTIC: Any  # the additions to dQ have one order
     SIDE_BY_SIDE: Any  # heads run side by side; else the grid has axes for heads and sequences
 
+    @gluon.jit
+    def query_range(self, j, batch):
+        """The queries low .. high that attend to key j of a sequence, or to many keys; past the last key, those of the last."""
+        ptr = self.ranges_ptr + batch.to(gl.int64) * self.range_stride + gl.minimum(j, self.N_k - 1)
+        return gl.load(ptr), gl.load(ptr + self.N_k)
+
 
 @aggregate
 class Inputs:
@@ -71,15 +77,6 @@ class Inputs:
     k: Any
     v: Any
     stats: Any
-
-
-@aggregate
-class DqAccumulator:
-    """Where dQ is summed up in float32, and what orders and counts the additions."""
-
-    desc: Any
-    semaphores_ptr: Any  # deterministic: after the atomic counter that `make_semaphores` makes
-    counters_ptr: Any = None  # see `Begun`
 
 
 @aggregate
@@ -179,8 +176,8 @@ def tile_side_by_side(index, heads_at_once, problem):
         first, full = causal_blocks(start_n, problem)
     full_stop = full
     if problem.MASK == "ranges":
-        low, full_high = query_range(start_n, batch, problem)
-        full_low, high = query_range(start_n + problem.BLOCK_N - 1, batch, problem)
+        low, full_high = problem.query_range(start_n, batch)
+        full_low, high = problem.query_range(start_n + problem.BLOCK_N - 1, batch)
         first, stop = low // problem.BLOCK_M, gl.cdiv(high, problem.BLOCK_M)
         full, full_stop = gl.cdiv(full_low, problem.BLOCK_M), full_high // problem.BLOCK_M
     return TileCoordinates(start_n, kv_head, batch, first, full, full_stop, gl.maximum(stop - first, 0))
@@ -216,13 +213,6 @@ def query_block_of(t, tile, problem):
 
 
 @gluon.jit
-def query_range(j, batch, problem):
-    """The queries low .. high that attend to key j of a sequence, or to many keys; past the last key, those of the last."""
-    ptr = problem.ranges_ptr + batch.to(gl.int64) * problem.range_stride + gl.minimum(j, problem.N_k - 1)
-    return gl.load(ptr), gl.load(ptr + problem.N_k)
-
-
-@gluon.jit
 def query_ranges(start_n, batch, problem):
     """The queries that attend to each of the 64 keys from start_n on; none where a key does not exist."""
     S_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, problem.BLOCK_M, 16])
@@ -232,7 +222,7 @@ def query_ranges(start_n, batch, problem):
     if problem.MASK == "causal":
         low = offs_n - (problem.N_k - problem.N_q)  # past the last key: past the last query
     if problem.MASK == "ranges":
-        low, high = query_range(offs_n, batch, problem)
+        low, high = problem.query_range(offs_n, batch)
         count = gl.maximum(high - low, 0)
     return QueryRanges(low, gl.where(offs_n < problem.N_k, count, 0))
 

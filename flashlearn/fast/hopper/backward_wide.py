@@ -38,7 +38,6 @@ from flashlearn.fast.hopper.backward_common import (
     DELTA,
     KEYS,
     LSE,
-    DqAccumulator,
     Inputs,
     Problem,
     first_query_block,
@@ -71,31 +70,30 @@ ADDING = gl.constexpr(3)  # warps that add dQ in turns, deterministic: as many a
 
 
 @aggregate
-class Config:
-    """What is compiled in."""
+class CTA:
+    """A CTA's problem, pipelines, shared memory and barriers, and where its results go."""
 
-    CHUNKS: Any  # of 64 columns
-    DETERMINISTIC: Any
-    # Of three chunks there is room for two dO and for every tile of dQ; of four for one dO and a tile of each consumer
-    DO_STAGES: Any
-    DQ_TILES: Any
-
-
-@aggregate
-class SharedMemory:
-    """Buffers, and the barriers that say when they are full and free."""
-
+    scheduler: Any
+    problem: Any
     k: Any  # Pipeline of one stage
     v: Any  # likewise; only consume_keys reads it, and dK leaves from there
     q: Any  # Pipeline of two stages; its barrier waits for lse and delta, too
     do: Any  # Pipeline; dV leaves from there
     p: Any  # Pipeline of one stage, from consume_values to consume_keys: P^T (128, 32) float32, in `register_order`
-    ds: Any  # (2, KEYS, KEYS): dS^T of every other iteration
-    dq: Any  # (DQ_TILES, 1, 1, 128, 32) float32
     stats: Any  # (2, 1, 1, 2, KEYS) float32: lse and delta
-    ds_full: Any  # dS^T is there, for both consumers; of every other iteration
+    ds: Any  # (2, KEYS, KEYS): dS^T of every other iteration
+    ds_full: Any  # it is there, for both consumers
+    dq: Any  # (DQ_TILES, 1, 1, 128, 32) float32
     dq_full: Any  # a tile of dQ is there, see `dq_barrier`
     dq_free: Any  # it has left, see `dq_buffer`
+    # descriptors and pointers
+    dk_desc: Any
+    dv_desc: Any
+    dq_desc: Any  # the float32 accumulator
+    semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
+    # constants
+    CHUNKS: Any  # of 64 columns
+    DQ_TILES: Any  # buffers for tiles of dQ
 
 
 @aggregate
@@ -121,71 +119,31 @@ def attention_backward_wide_kernel(
     index_smem: gl.constexpr = None
     if DETERMINISTIC:  # issued before shared memory is made ready
         tile_index = gl.atomic_add(semaphores_ptr, 1, sem="relaxed")
-    problem = Problem(
-        N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
-        64 * CHUNKS, MASK, KEYS, KEYS, DETERMINISTIC, SIDE_BY_SIDE,
-    )  # fmt: skip
-    config = Config(CHUNKS, DETERMINISTIC, DO_STAGES=2 if CHUNKS == 3 else 1, DQ_TILES=3 if CHUNKS == 3 else 2)
-    inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
-    smem = allocate(inputs, dq_desc, config)
-    if DETERMINISTIC:
-        index_smem = store_tile_index(tile_index)
-        semaphores_ptr += 1
-    scheduler = make_scheduler(heads_at_once, index_smem, problem)
-    dq = DqAccumulator(dq_desc, semaphores_ptr)
-    if DETERMINISTIC:
-        gl.warp_specialize(
-            [
-                (consume_values, (smem, scheduler, dv_desc, config)),
-                (consume_keys, (smem, scheduler, dk_desc, config)),
-                (load, (smem, scheduler, inputs)),
-                (add_dq_deterministic, (0, smem, scheduler, dq, config)),
-                (add_dq_deterministic, (1, smem, scheduler, dq, config)),
-                (add_dq_deterministic, (2, smem, scheduler, dq, config)),
-            ],
-            [4, 1, 1, 1, 1],
-            [240, 24, 24, 24, 24],
-        )
-    else:
-        gl.warp_specialize(
-            [
-                (consume_values, (smem, scheduler, dv_desc, config)),
-                (consume_keys, (smem, scheduler, dk_desc, config)),
-                (load, (smem, scheduler, inputs)),
-                (add_dq, (0, smem, scheduler, dq, config)),
-                (add_dq, (1, smem, scheduler, dq, config)),
-            ],
-            [4, 1, 1, 1],
-            [240, 24, 24, 24],
-        )
-
-
-@gluon.jit
-def allocate(inputs, dq_desc, config):
-    """Shared memory, with barriers initialised."""
-    dtype: gl.constexpr = inputs.q.dtype
-    CHUNKS: gl.constexpr = config.CHUNKS
-    DQ_FULL: gl.constexpr = 4 * CHUNKS if config.DETERMINISTIC else config.DQ_TILES
-    k_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], inputs.k.layout)
-    v_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], inputs.v.layout)
-    q_smem = gl.allocate_shared_memory(dtype, [2 * CHUNKS, 1, 1, KEYS, 64], inputs.q.layout)
-    do_smem = gl.allocate_shared_memory(dtype, [config.DO_STAGES * CHUNKS, 1, 1, KEYS, 64], inputs.do.layout)
+    dtype: gl.constexpr = q_desc.dtype
+    # of three chunks there is room for two dO and for every tile of dQ; of four for one dO and a tile of each consumer
+    DO_STAGES: gl.constexpr = 2 if CHUNKS == 3 else 1
+    DQ_TILES: gl.constexpr = 3 if CHUNKS == 3 else 2
+    DQ_FULL: gl.constexpr = 4 * CHUNKS if DETERMINISTIC else DQ_TILES
+    k_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], k_desc.layout)
+    v_smem = gl.allocate_shared_memory(dtype, [CHUNKS, 1, 1, KEYS, 64], v_desc.layout)
+    q_smem = gl.allocate_shared_memory(dtype, [2 * CHUNKS, 1, 1, KEYS, 64], q_desc.layout)
+    do_smem = gl.allocate_shared_memory(dtype, [DO_STAGES * CHUNKS, 1, 1, KEYS, 64], do_desc.layout)
     p_smem = gl.allocate_shared_memory(gl.float32, [1, 1, 1, 128, 32], dq_desc.layout)
     DS_LAYOUT: gl.constexpr = gl.NVMMASharedLayout.get_default_for([KEYS, KEYS], dtype)
     ds_smem = gl.allocate_shared_memory(dtype, [2, KEYS, KEYS], DS_LAYOUT)
-    dq_smem = gl.allocate_shared_memory(gl.float32, [config.DQ_TILES, 1, 1, 128, 32], dq_desc.layout)
-    stats_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], inputs.stats.layout)
+    dq_smem = gl.allocate_shared_memory(gl.float32, [DQ_TILES, 1, 1, 128, 32], dq_desc.layout)
+    stats_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], stats_desc.layout)
     k_full = make_barriers(1)
     v_full = make_barriers(1)
     q_full = make_barriers(2)
     q_free = make_barriers(2)
-    do_full = make_barriers(config.DO_STAGES)
-    do_free = make_barriers(config.DO_STAGES)
+    do_full = make_barriers(DO_STAGES)
+    do_free = make_barriers(DO_STAGES)
     p_full = make_barriers(1)
     p_free = make_barriers(1)
     ds_full = make_barriers(2)
     dq_full = make_barriers(DQ_FULL)
-    dq_free = make_barriers(config.DQ_TILES)
+    dq_free = make_barriers(DQ_TILES)
     init_barriers(k_full, 1)
     init_barriers(v_full, 1)
     init_barriers(q_full, 1)
@@ -197,33 +155,58 @@ def allocate(inputs, dq_desc, config):
     init_barriers(ds_full, 1)
     init_barriers(dq_full, 1)
     init_barriers(dq_free, 1)
-    k = Pipeline(k_smem, k_full, None, 1, CHUNKS)
-    v = Pipeline(v_smem, v_full, None, 1, CHUNKS)
-    q = Pipeline(q_smem, q_full, q_free, 2, CHUNKS)
-    do = Pipeline(do_smem, do_full, do_free, config.DO_STAGES, CHUNKS)
-    p = Pipeline(p_smem, p_full, p_free, 1)
-    return SharedMemory(k, v, q, do, p, ds_smem, dq_smem, stats_smem, ds_full, dq_full, dq_free)
+    if DETERMINISTIC:
+        index_smem = store_tile_index(tile_index)
+        semaphores_ptr += 1
+
+    problem = Problem(
+        N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
+        64 * CHUNKS, MASK, KEYS, KEYS, DETERMINISTIC, SIDE_BY_SIDE,
+    )  # fmt: skip
+    inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
+    cta = CTA(
+        make_scheduler(heads_at_once, index_smem, problem), problem,
+        k=Pipeline(k_smem, k_full, None, 1, CHUNKS), v=Pipeline(v_smem, v_full, None, 1, CHUNKS),
+        q=Pipeline(q_smem, q_full, q_free, 2, CHUNKS), do=Pipeline(do_smem, do_full, do_free, DO_STAGES, CHUNKS),
+        p=Pipeline(p_smem, p_full, p_free, 1), stats=stats_smem, ds=ds_smem, ds_full=ds_full,
+        dq=dq_smem, dq_full=dq_full, dq_free=dq_free,
+        dk_desc=dk_desc, dv_desc=dv_desc, dq_desc=dq_desc, semaphores_ptr=semaphores_ptr, CHUNKS=CHUNKS, DQ_TILES=DQ_TILES,
+    )  # fmt: skip
+    if DETERMINISTIC:
+        gl.warp_specialize(
+            [
+                (consume_values, (cta,)), (consume_keys, (cta,)), (load, (cta, inputs)),
+                (add_dq_deterministic, (0, cta)), (add_dq_deterministic, (1, cta)), (add_dq_deterministic, (2, cta)),
+            ],
+            [4, 1, 1, 1, 1],
+            [240, 24, 24, 24, 24],
+        )  # fmt: skip
+    else:
+        gl.warp_specialize(
+            [(consume_values, (cta,)), (consume_keys, (cta,)), (load, (cta, inputs)), (add_dq, (0, cta)), (add_dq, (1, cta))],
+            [4, 1, 1, 1],
+            [240, 24, 24, 24],
+        )  # fmt: skip
 
 
 @gluon.jit
-def load(smem, scheduler, inputs):
+def load(cta, inputs):
     """The producer warp: K and V once, then Q, lse and delta, and dO of every block of queries."""
-    problem = scheduler.problem
-    tile = scheduler.coordinates()
-    smem.k.load(0, inputs.k, tile.batch, tile.kv_head, tile.start_n)
-    smem.v.load(0, inputs.v, tile.batch, tile.kv_head, tile.start_n)
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    cta.k.load(0, inputs.k, tile.batch, tile.kv_head, tile.start_n)
+    cta.v.load(0, inputs.v, tile.batch, tile.kv_head, tile.start_n)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     gdc_wait()  # for lse and delta; all that has been issued is older
     gdc_launch_dependents()
     for t in range(problem.group * tile.blocks):
-        smem.q.producer_acquire(t)
-        smem.q.load(t, inputs.q, tile.batch, at.head, at.block * KEYS, inputs.stats.block_type.nbytes)
-        stage = smem.q.index(t)
+        cta.q.producer_acquire(t)
+        cta.q.load(t, inputs.q, tile.batch, at.head, at.block * KEYS, inputs.stats.block_type.nbytes)
+        stage = cta.q.index(t)
         coordinates = [tile.batch, at.head, 0, at.block * KEYS]
-        async_load(inputs.stats, coordinates, smem.q.full.index(stage), smem.stats.index(stage))
-        smem.do.producer_acquire(t)
-        smem.do.load(t, inputs.do, tile.batch, at.head, at.block * KEYS)
+        async_load(inputs.stats, coordinates, cta.q.full.index(stage), cta.stats.index(stage))
+        cta.do.producer_acquire(t)
+        cta.do.load(t, inputs.do, tile.batch, at.head, at.block * KEYS)
         at = next_query_block(at, first_head, tile, problem)
 
 
@@ -255,88 +238,86 @@ def zeros_in_chunks(LAYOUT: gl.constexpr, CHUNKS: gl.constexpr):
 
 
 @gluon.jit
-def consume_values(smem, scheduler, dv_desc, config):
+def consume_values(cta):
     """The consumer that has dV: P^T of 64 keys and every block of queries, P^T dO, and the first tiles of dQ."""
-    problem = scheduler.problem
-    CHUNKS: gl.constexpr = config.CHUNKS
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    CHUNKS: gl.constexpr = cta.CHUNKS
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    tile = scheduler.coordinates()
     ranges = query_ranges(tile.start_n, tile.batch, problem)
     dv = zeros_in_chunks(LAYOUT, CHUNKS)
-    smem.k.consumer_wait(0)
+    cta.k.consumer_wait(0)
     first_head = 0
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
     for t in range(iterations):
-        stats = smem.stats.index(smem.q.index(t))
-        smem.q.consumer_wait(t)
-        s_t = sum_over_chunks(smem.k.chunks(0), smem.q.chunks(t), minus_stats(stats, LSE), problem.softcap is not None)
+        stats = cta.stats.index(cta.q.index(t))
+        cta.q.consumer_wait(t)
+        s_t = sum_over_chunks(cta.k.chunks(0), cta.q.chunks(t), minus_stats(stats, LSE), problem.softcap is not None)
         s_t = warpgroup_mma_wait(0, deps=[s_t])
         masked = needs_mask(at.block, tile.start_n + KEYS, tile, problem)
         p = probabilities(s_t, stats, masked, ranges, at.block * KEYS, problem)
-        smem.q.consumer_release(t)
-        smem.p.producer_acquire(t)
-        smem.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))
-        smem.p.producer_commit(t)
-        p_factor = gl.convert_layout(p.p_t.to(smem.ds.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
-        wait_for_ds_before(t, smem)
-        smem.do.consumer_wait(t)
-        dq = tile_of_dq(t, 0, smem)
-        dv = add_to_chunks(p_factor, smem.do.chunks(t), dv)
+        cta.q.consumer_release(t)
+        cta.p.producer_acquire(t)
+        cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))
+        cta.p.producer_commit(t)
+        p_factor = gl.convert_layout(p.p_t.to(cta.ds.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
+        wait_for_ds_before(t, cta)
+        cta.do.consumer_wait(t)
+        dq = tile_of_dq(t, 0, cta)
+        dv = add_to_chunks(p_factor, cta.do.chunks(t), dv)
         dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
-        store_dq(t - 1, 0, dq, smem, config)
+        store_dq(t - 1, 0, dq, cta)
         if CHUNKS == 4:
-            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, smem)])
+            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, 1, cta)])
         dv = warpgroup_mma_wait(0, deps=dv)
-        smem.do.consumer_release(t)
+        cta.do.consumer_release(t)
         if CHUNKS == 4:
-            store_dq(t - 1, 1, dq, smem, config)
+            store_dq(t - 1, 1, dq, cta)
         at = next_query_block(at, first_head, tile, problem)
     # dS of the last iteration is waited for: then the other consumer has read dO
-    store_last_dq(iterations, 0, smem, config)
-    tile = scheduler.coordinates()
+    store_last_dq(iterations, 0, cta)
+    tile = cta.scheduler.coordinates()
     # over, except where no query attends to these keys; kernels before may still read the memory that dK and dV get
     gdc_wait()
-    store(dv, 1.0, tile, smem.do, dv_desc)
+    store(dv, 1.0, tile, cta.do, cta.dv_desc)
 
 
 @gluon.jit
-def consume_keys(smem, scheduler, dk_desc, config):
+def consume_keys(cta):
     """The consumer that has dK: dS^T of 64 keys and every block of queries, dS^T Q, and the last two tiles of dQ."""
-    problem = scheduler.problem
-    CHUNKS: gl.constexpr = config.CHUNKS
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    CHUNKS: gl.constexpr = cta.CHUNKS
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
-    tile = scheduler.coordinates()
     dk = zeros_in_chunks(LAYOUT, CHUNKS)
-    smem.k.consumer_wait(0)
-    smem.v.consumer_wait(0)
+    cta.k.consumer_wait(0)
+    cta.v.consumer_wait(0)
     iterations = problem.group * tile.blocks
     for t in range(iterations):
-        smem.q.consumer_wait(t)
-        smem.do.consumer_wait(t)
-        minus_delta = minus_stats(smem.stats.index(smem.q.index(t)), DELTA)
-        dp_t = sum_over_chunks(smem.v.chunks(0), smem.do.chunks(t), minus_delta, False)
-        smem.p.consumer_wait(t)
+        cta.q.consumer_wait(t)
+        cta.do.consumer_wait(t)
+        minus_delta = minus_stats(cta.stats.index(cta.q.index(t)), DELTA)
+        dp_t = sum_over_chunks(cta.v.chunks(0), cta.do.chunks(t), minus_delta, False)
+        cta.p.consumer_wait(t)
         dp_t = warpgroup_mma_wait(0, deps=[dp_t])
-        smem.do.consumer_release(t)
-        ds_t = (from_register_order(smem.p.smem.index(0), dp_t) * dp_t).to(smem.ds.dtype)
-        smem.p.consumer_release(t)
-        smem.ds.index(t % 2).store(ds_t)
+        cta.do.consumer_release(t)
+        ds_t = (from_register_order(cta.p.smem.index(0), dp_t) * dp_t).to(cta.ds.dtype)
+        cta.p.consumer_release(t)
+        cta.ds.index(t % 2).store(ds_t)
         fence_async_shared()
-        mbarrier.arrive(smem.ds_full.index(t % 2), count=1)
+        mbarrier.arrive(cta.ds_full.index(t % 2), count=1)
         ds_factor = gl.convert_layout(ds_t, gl.DotOperandLayout(0, LAYOUT, 2))
-        dq = tile_of_dq(t, CHUNKS - 2, smem)
-        dk = add_to_chunks(ds_factor, smem.q.chunks(t), dk)
+        dq = tile_of_dq(t, CHUNKS - 2, cta)
+        dk = add_to_chunks(ds_factor, cta.q.chunks(t), dk)
         dq = warpgroup_mma_wait(CHUNKS, deps=[dq])
-        store_dq(t - 1, CHUNKS - 2, dq, smem, config)
-        dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, CHUNKS - 1, smem)])
+        store_dq(t - 1, CHUNKS - 2, dq, cta)
+        dq = warpgroup_mma_wait(0, deps=[tile_of_dq(t, CHUNKS - 1, cta)])
         dk = warpgroup_mma_wait(0, deps=dk)
-        smem.q.consumer_release(t)
-        store_dq(t - 1, CHUNKS - 1, dq, smem, config)
-    store_last_dq(iterations, 1, smem, config)
-    tile = scheduler.coordinates()
+        cta.q.consumer_release(t)
+        store_dq(t - 1, CHUNKS - 1, dq, cta)
+    store_last_dq(iterations, 1, cta)
+    tile = cta.scheduler.coordinates()
     gdc_wait()
-    store(dk, problem.scale, tile, smem.v, dk_desc)
+    store(dk, problem.scale, tile, cta.v, cta.dk_desc)
 
 
 @gluon.jit
@@ -348,62 +329,62 @@ def from_register_order(smem, like):
 
 
 @gluon.jit
-def wait_for_ds_before(t, smem):
+def wait_for_ds_before(t, cta):
     """Wait for dS^T of iteration t - 1; for t = 0 there is none, and a new barrier lets pass."""
-    mbarrier.wait(smem.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
+    mbarrier.wait(cta.ds_full.index((t + 1) % 2), ((t + 1) // 2 & 1) ^ 1)
 
 
 @gluon.jit
-def tile_of_dq(t, c: gl.constexpr, smem):
+def tile_of_dq(t, c: gl.constexpr, cta):
     """dS K (64, 64) of iteration t - 1, columns from 64 c on, under way; for t = 0 of whatever memory holds, and not used."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     zero = gl.zeros([64, 64], gl.float32, LAYOUT)
-    ds = smem.ds.index((t + 1) % 2).permute((1, 0))
-    return warpgroup_mma(ds, smem.k.chunks(0)[c], zero, use_acc=False, is_async=True)
+    ds = cta.ds.index((t + 1) % 2).permute((1, 0))
+    return warpgroup_mma(ds, cta.k.chunks(0)[c], zero, use_acc=False, is_async=True)
 
 
 @gluon.jit
-def dq_buffer(t, c, config):
+def dq_buffer(t, c, cta):
     """The buffer of tile c of dQ of iteration t, and the phase of its `dq_free`."""
-    if config.DQ_TILES == config.CHUNKS:
+    if cta.DQ_TILES == cta.CHUNKS:
         return Stage(c, t & 1)
     else:  # two tiles of a consumer share a buffer
         return Stage(c // 2, c % 2)
 
 
 @gluon.jit
-def dq_barrier(t, c, config):
+def dq_barrier(t, c, cta):
     """The barrier of `dq_full` for tile c of dQ of iteration t, and its phase.
 
     Deterministic it is one of four: three warps add in turns, and the parity of a phase does not tell iteration t from t - 2. A
     warp that waits for iteration t must then know that t - 4 is over. It is: the part that this warp added before was of
     iteration t - 1 or t - 2, and by then both consumers had stored all dQ up to iteration t - 3.
     """
-    if config.DETERMINISTIC:
+    if cta.problem.DETERMINISTIC:
         return Stage(4 * c + t % 4, t // 4 & 1)
     else:
-        return dq_buffer(t, c, config)
+        return dq_buffer(t, c, cta)
 
 
 @gluon.jit
-def store_dq(t, c: gl.constexpr, dq, smem, config):
+def store_dq(t, c: gl.constexpr, dq, cta):
     """Tile c of dQ of iteration t, unless that is -1, to the warp that adds it, once the tile before has left."""
     if t >= 0:
-        buffer, full = dq_buffer(t, c, config), dq_barrier(t, c, config)
-        mbarrier.wait(smem.dq_free.index(buffer.index), buffer.phase ^ 1)
-        smem.dq.index(buffer.index).reshape([128, 32]).store(register_order(dq))
+        buffer, full = dq_buffer(t, c, cta), dq_barrier(t, c, cta)
+        mbarrier.wait(cta.dq_free.index(buffer.index), buffer.phase ^ 1)
+        cta.dq.index(buffer.index).reshape([128, 32]).store(register_order(dq))
         fence_async_shared()
-        mbarrier.arrive(smem.dq_full.index(full.index), count=1)
+        mbarrier.arrive(cta.dq_full.index(full.index), count=1)
 
 
 @gluon.jit
-def store_last_dq(iterations, CONSUMER: gl.constexpr, smem, config):
+def store_last_dq(iterations, CONSUMER: gl.constexpr, cta):
     """This consumer's tiles of dQ of the last iteration, if there was one, to the warps that add."""
     if iterations > 0:
-        wait_for_ds_before(iterations, smem)
-        for c in gl.static_range(CONSUMER * (config.CHUNKS - 2), config.CHUNKS - 2 + 2 * CONSUMER):
-            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(iterations, c, smem)])
-            store_dq(iterations - 1, c, dq, smem, config)
+        wait_for_ds_before(iterations, cta)
+        for c in gl.static_range(CONSUMER * (cta.CHUNKS - 2), cta.CHUNKS - 2 + 2 * CONSUMER):
+            dq = warpgroup_mma_wait(0, deps=[tile_of_dq(iterations, c, cta)])
+            store_dq(iterations - 1, c, dq, cta)
 
 
 @gluon.jit
@@ -420,29 +401,27 @@ def store(gradient, factor, tile, buffer, desc):
 
 
 @gluon.jit
-def add_dq(CONSUMER: gl.constexpr, smem, scheduler, dq, config):
+def add_dq(CONSUMER: gl.constexpr, cta):
     """A warp that has TMA add the tiles of dQ of one consumer to the accumulator."""
-    problem = scheduler.problem
-    tile = scheduler.coordinates()
+    problem, tile = cta.problem, cta.scheduler.coordinates()
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises the accumulator
     for t in range(problem.group * tile.blocks):
-        for c in gl.static_range(CONSUMER * (config.CHUNKS - 2), config.CHUNKS - 2 + 2 * CONSUMER):
-            add_tiles(t, c, 1, at, tile, smem, dq, config)
+        for c in gl.static_range(CONSUMER * (cta.CHUNKS - 2), cta.CHUNKS - 2 + 2 * CONSUMER):
+            add_tiles(t, c, 1, at, tile, cta)
         at = next_query_block(at, first_head, tile, problem)
 
 
 @gluon.jit
-def add_dq_deterministic(WARP: gl.constexpr, smem, scheduler, dq, config):
+def add_dq_deterministic(WARP: gl.constexpr, cta):
     """One of the warps that in turns add the tiles of one consumer, then those of the other, and so on.
 
     A turn ends when the sums have arrived in HBM. That may take longer than an iteration: meanwhile the next warp goes on.
     """
-    problem = scheduler.problem
-    CHUNKS: gl.constexpr = config.CHUNKS
-    tile = scheduler.coordinates()
-    semaphores = semaphores_of(dq.semaphores_ptr, tile, problem)
+    problem, tile = cta.problem, cta.scheduler.coordinates()
+    CHUNKS: gl.constexpr = cta.CHUNKS
+    semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
     gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises the accumulator
     for part in range(WARP, 2 * problem.group * tile.blocks, ADDING):
         t, consumer = part // 2, part % 2
@@ -450,29 +429,29 @@ def add_dq_deterministic(WARP: gl.constexpr, smem, scheduler, dq, config):
         semaphore_ptr = semaphores.at(at, consumer)
         wait_for_semaphore(semaphore_ptr, semaphores.additions_before(at))
         if CHUNKS == 4:  # the two tiles of a consumer share a buffer
-            add_tiles(t, 2 * consumer, 1, at, tile, smem, dq, config)
-            add_tiles(t, 2 * consumer + 1, 1, at, tile, smem, dq, config)
+            add_tiles(t, 2 * consumer, 1, at, tile, cta)
+            add_tiles(t, 2 * consumer + 1, 1, at, tile, cta)
         elif consumer == 0:
-            add_tiles(t, 0, 1, at, tile, smem, dq, config)
+            add_tiles(t, 0, 1, at, tile, cta)
         else:
-            add_tiles(t, 1, 2, at, tile, smem, dq, config)
+            add_tiles(t, 1, 2, at, tile, cta)
         wait_for_additions()
         barrier()
         release_semaphore(semaphore_ptr)
 
 
 @gluon.jit
-def add_tiles(t, first, COUNT: gl.constexpr, at, tile, smem, dq, config):
+def add_tiles(t, first, COUNT: gl.constexpr, at, tile, cta):
     """TMA adds COUNT tiles of dQ of iteration t, from tile `first` on, when all are there."""
     for i in gl.static_range(COUNT):
-        full = dq_barrier(t, first + i, config)
-        mbarrier.wait(smem.dq_full.index(full.index), full.phase)
+        full = dq_barrier(t, first + i, cta)
+        mbarrier.wait(cta.dq_full.index(full.index), full.phase)
     for i in gl.static_range(COUNT):
-        row = (config.CHUNKS * at.block + first + i) * 128
-        async_add(dq.desc, [tile.batch, at.head, row, 0], smem.dq.index(dq_buffer(t, first + i, config).index))
+        row = (cta.CHUNKS * at.block + first + i) * 128
+        async_add(cta.dq_desc, [tile.batch, at.head, row, 0], cta.dq.index(dq_buffer(t, first + i, cta).index))
     tma.store_wait(0)  # they have left shared memory
     for i in gl.static_range(COUNT):
-        mbarrier.arrive(smem.dq_free.index(dq_buffer(t, first + i, config).index), count=1)
+        mbarrier.arrive(cta.dq_free.index(dq_buffer(t, first + i, cta).index), count=1)
 
 
 def attention_backward_wide(
