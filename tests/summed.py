@@ -1,4 +1,4 @@
-"""Where the numbers of dQ lie among the sums of the Hopper backward pass, as `begin_sums` tells, by PyTorch alone."""
+"""Where the numbers of dQ lie among the sums of the Hopper backward pass, as `preprocess` tells, by PyTorch alone."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from flashlearn.fast.hopper import (
     semaphores,
     variants,
 )
-from flashlearn.fast.hopper.dq_sums import Begun, block_of_queries, tiles_of_dq
+from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import LAGS, beside
 from flashlearn.fast.hopper.softcap import factor_of, with_softcap
@@ -264,7 +264,7 @@ def backward_run(
 ):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given, or `beside` in any order.
 
-    If not in order, it begins while `attention_begin_sums_kernel` runs, which writes lse, delta and dq's zeros; by_rows: those of
+    If not in order, it begins while `attention_preprocess_kernel` runs, which writes lse, delta and dq's zeros; by_rows: those of
     the first rows, as many as run side by side, or in order none, and the rest of the memory holds NaN. More than 128 columns: by
     the kernel for them.
     """
@@ -522,10 +522,12 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     told, empty_like = [], torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda t: (told.append("memory"), empty_like(t))[1])
     monkeypatch.setattr(backward, "launch_hopper", lambda *_, **given: told.append("sweep"))
-    monkeypatch.setattr(backward, "end_sums", lambda *_: told.append("end"))
+    monkeypatch.setattr(backward, "postprocess", lambda *_: told.append("end"))
     q, k, v, do, lse = (torch.empty(1, 2, 128, 64, dtype=torch.float16) for _ in range(5))
-    begun = Begun(torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None)
-    backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, begun=begun)
+    preprocessed = Preprocessed(
+        torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None
+    )
+    backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, preprocessed=preprocessed)
     assert told == ["memory"] * 3 + ["sweep", "end"]
 
 
@@ -571,9 +573,7 @@ def test_where_a_query_may_attend_to_no_key_sums_begin_at_zero(N, heads, causal,
 def test_a_row_that_is_not_set_to_zero_is_noticed():
     q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
     o, lse = forward_run(q, k, v, False)
-    store = (
-        "            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
-    )
+    store = "            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
     none = {"zero_next_head": altered(backward.zero_next_head.fn, (store, "            pass\n"))}
     dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
     assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()

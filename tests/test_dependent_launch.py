@@ -22,7 +22,7 @@ from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import dependent_launch as follow
 from flashlearn.fast import paged
-from flashlearn.fast.hopper import dq_sums
+from flashlearn.fast.hopper import dq_accumulator
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.kernels import INTERPRETED
 
@@ -51,14 +51,14 @@ def gradient():
     """dQ of some queries of one head, scaled by one program."""
     added, counters = torch.linspace(0, 1, 8192).view(1, 1, 256, 32), torch.zeros(1, 1, 2, dtype=torch.int32)
     dq = torch.zeros(1, 1, 40, 16)
-    dq_sums.end_sums(dq_sums.Begun(torch.empty(0), added, counters, None), 0.5, dq, 1, 2)
+    dq_accumulator.postprocess(dq_accumulator.Preprocessed(torch.empty(0), added, counters, None), 0.5, dq, 1, 2)
     return (dq,)
 
 
 SECOND = {  # what is run, the kernel that follows another, where it is, and its arguments that the other writes
     "decode": (decode, decoding, "attention_merge_kernel", "launch", lambda given: given[:2]),
     "pages": (pages, paged, "attention_paged_merge_kernel", "launch_kept", lambda given: given[0][2:]),
-    "gradient": (gradient, dq_sums, "attention_end_sums_kernel", "launch", lambda given: given[:1]),
+    "gradient": (gradient, dq_accumulator, "attention_postprocess_kernel", "launch", lambda given: given[:1]),
 }
 
 
@@ -167,13 +167,13 @@ KERNELS = [
     ("attention_paged_kernel", False, 0), ("attention_paged_merge_kernel", True, 1),
 ]  # fmt: skip
 BACKWARD = [
-    ("attention_begin_sums_kernel", False, 0),
+    ("attention_preprocess_kernel", False, 0),
     ("attention_backward_hopper_kernel", True, 5),
-    ("attention_end_sums_kernel", True, 1),
+    ("attention_postprocess_kernel", True, 1),
     ("attention_backward_hopper_kernel", False, 5),  # in order: begins after PyTorch's kernels
-    ("attention_begin_sums_kernel", False, 0),
+    ("attention_preprocess_kernel", False, 0),
     ("attention_backward_wide_kernel", True, 5),
-    ("attention_end_sums_kernel", True, 1),
+    ("attention_postprocess_kernel", True, 1),
 ]
 
 
@@ -213,7 +213,7 @@ def too_early(name: str, ptx: str) -> list[str]:
 def test_on_hopper_they_follow_and_wait_first():
     kernels = compiled(90)
     assert [(name, early, ptx.count(WAITS)) for name, early, ptx in kernels] == KERNELS + BACKWARD
-    firsts = ["attention_decode_kernel", "attention_paged_kernel", "attention_begin_sums_kernel"]
+    firsts = ["attention_decode_kernel", "attention_paged_kernel", "attention_preprocess_kernel"]
     lets = [name for name, _, ptx in kernels if LETS in ptx]
     sweeps = [*["attention_backward_hopper_kernel"] * 2, firsts[-1], "attention_backward_wide_kernel"]
     assert lets == [*firsts, *sweeps], "to merge in one launch lets nobody begin"

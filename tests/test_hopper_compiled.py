@@ -71,7 +71,7 @@ def launched() -> dict:
 @pytest.mark.parametrize("D, N, causal", ALL)
 def test_hopper_kernels_compile_and_fit(D, N, causal, launched):
     launches = launched[D, N, causal]
-    backward = ("begin_sums", "backward_hopper", "end_sums")
+    backward = ("preprocess", "backward_hopper", "postprocess")
     once = [f"attention_{name}_kernel" for name in ("forward_hopper", *backward)]
     assert [name for name, *_ in launches] == once * 2, "expected the second call to launch what the first compiled"
     compiled = {name: rest for name, *rest in launches}

@@ -7,7 +7,7 @@ A CTA owns 128 keys of a key head, 64 for each of two consumer warpgroups, and w
     P^T, dS^T    in registers: S^T and dP^T are computed transposed, so that these are the left factors of dV and dK
     dS^T         also goes through shared memory: an iteration later each consumer computes half of dQ from both consumers' dS
     dQ           goes through shared memory to `add_dq`, a warp for each consumer: TMA adds it to a float32 accumulator in HBM
-                 (`flashlearn.fast.hopper.dq_sums`)
+                 (`flashlearn.fast.hopper.dq_accumulator`)
     dK, dV       64 keys in the registers of each consumer
 
 Additions to dQ come in any order, so that it may differ in its last bits from run to run. `DETERMINISTIC` gives them one order
@@ -50,7 +50,7 @@ from flashlearn.fast.hopper.backward_common import (
     query_ranges,
     register_order,
 )
-from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, block_of_queries, end_sums
+from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess
 from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import heads_beside, store_tile_index
@@ -94,7 +94,7 @@ class CTA:
     dv_desc: Any
     dq_desc: Any  # the float32 accumulator
     semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
-    counters_ptr: Any  # see `Begun`
+    counters_ptr: Any  # see `Preprocessed`
     # constants, see docs/engineering_log.md
     PREFETCH: Any  # the first loads are issued before the warps part
     ZERO_NEXT: Any  # CTAs zero-initialise dQ of a later head
@@ -105,10 +105,10 @@ class CTA:
 
 @gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_hopper_kernel(
-    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `begin_sums` makes them, in float32, stats, tiles
+    # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `preprocess` makes them, in float32, stats, tiles
     # (2, BLOCK_M), and dq, (128, 32)
     q_desc, do_desc, k_desc, v_desc, stats_desc, dq_desc, dk_desc, dv_desc,
-    # (B, H_kv, 2) int32, see `Begun`
+    # (B, H_kv, 2) int32, see `Preprocessed`
     counters_ptr,
     # int32, what `make_semaphores` makes, or None
     semaphores_ptr,
@@ -187,7 +187,7 @@ def attention_backward_hopper_kernel(
 def issue_first_loads(tile, cta, inputs):
     """K, the first Q and dO, and V, by TMA: S^T needs no V.
 
-    Deterministic without Q and dO. The kernel may have begun before attention_begin_sums_kernel, which writes delta, has ended.
+    Deterministic without Q and dO. The kernel may have begun before attention_preprocess_kernel, which writes delta, has ended.
     """
     for i in gl.static_range(2):
         mbarrier.expect(cta.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
@@ -224,7 +224,7 @@ def load(cta, inputs):
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     gdc_wait()  # for lse and delta; all that has been issued is older
-    gdc_launch_dependents()  # attention_end_sums_kernel may begin: the counters that it reads are zeros by now
+    gdc_launch_dependents()  # attention_postprocess_kernel may begin: the counters that it reads are zeros by now
     for t in range(problem.group * tile.blocks):
         cta.q_do.producer_acquire(t)
         if problem.DETERMINISTIC or t > 0:  # else the first are issued
@@ -383,7 +383,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
     at = first_query_block(first_head, tile)
     if problem.DETERMINISTIC:
         semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
-    gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
+    gdc_wait()  # for attention_preprocess_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
     if cta.ZERO_NEXT:
         zero_next_head(CONSUMER, tile, cta)
     for t in range(problem.group * tile.blocks):
@@ -404,7 +404,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
             barrier()
             release_semaphore(semaphores.at(at, CONSUMER))
         at = next_query_block(at, first_head, tile, problem)
-    if cta.COUNT_PARTS:  # once all CTAs of a head have counted, attention_end_sums_kernel may end it
+    if cta.COUNT_PARTS:  # once all CTAs of a head have counted, attention_postprocess_kernel may end it
         wait_for_additions()
         barrier()
         release_semaphore(cta.counters_ptr + 2 * head_number(tile, problem) + 1)
@@ -442,7 +442,7 @@ def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
 
 @gluon.jit
 def head_number(tile, problem):
-    """The number of a key head, counted through all sequences: two counters, of `Begun.counters`, are its own."""
+    """The number of a key head, counted through all sequences: two counters, of `Preprocessed.counters`, are its own."""
     return tile.batch * problem.kv_heads + tile.kv_head
 
 
@@ -472,13 +472,13 @@ def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, deterministic: bool) -> 
 
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: Begun | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
+    preprocessed: Preprocessed | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them, of inputs that `why_not_hopper` accepts, and D up to 128.
 
     ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them; `causal` is then ignored.
-    begun: what `begin_sums` makes of o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or None; its sums are
-    used up. None: without a gradient of lse. `begin_sums` must be launched after everything that writes do, q, k, v and ranges,
+    preprocessed: what `preprocess` makes of o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or None; its sums are
+    used up. None: without a gradient of lse. `preprocess` must be launched after everything that writes do, q, k, v and ranges,
     which are read while it runs (`flashlearn.fast.dependent_launch`).
     softcap: c, scores are c tanh(score / c).
     deterministic: dq has the same bits every time.
@@ -486,9 +486,9 @@ def attention_backward_hopper(
     8 bytes for a block of 64 (D > 64) or 128 queries, and with ranges 4 bytes for every pair of such a block and one of 128 keys.
     """
     width, block_m = hopper_width(q.shape[-1]), block_of_queries(q.shape[-1])
-    if begun is None:
+    if preprocessed is None:
         zeroed = None if ranges is not None else heads_zeroed(q, k, causal=causal, deterministic=deterministic)
-        begun = begin_sums(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
+        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
     plan = plan_backward(
         q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
         block_m=block_m, block_n=BLOCK_N,
@@ -499,12 +499,12 @@ def attention_backward_hopper(
         attention_backward_hopper_kernel, plan.grid,
         (
             in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
-            in_tiles(begun.rows, (1, 1, 2, block_m)), in_tiles(begun.sums, (1, 1, 128, 32)),
-            in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), begun.counters, *plan.arguments,
+            in_tiles(preprocessed.stats, (1, 1, 2, block_m)), in_tiles(preprocessed.accumulator, (1, 1, 128, 32)),
+            in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), preprocessed.counters, *plan.arguments,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, **plan.constants, ZEROED=begun.zeroed is None),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, **plan.constants, ZEROED=preprocessed.zeroed is None),
         dependent=plan.dependent,
     )  # fmt: skip
     # where nothing is counted (deterministic, with ranges, at D = 64) all heads wait for the pass
-    end_sums(begun, scale, dq, q.shape[1] // k.shape[1], 2 * plan.key_blocks)
+    postprocess(preprocessed, scale, dq, q.shape[1] // k.shape[1], 2 * plan.key_blocks)
     return dq, dk, dv

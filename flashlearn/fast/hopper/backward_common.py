@@ -21,7 +21,7 @@ from triton.experimental.gluon import language as gl
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.fast.dependent_launch import dependent
-from flashlearn.fast.hopper.dq_sums import tiles_of_dq
+from flashlearn.fast.hopper.dq_accumulator import tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import (
     heads_beside,
@@ -283,7 +283,7 @@ def register_order(x):
     """A product (64, 64) in the order of the registers that hold it (128, 32): stored without bank conflicts.
 
     Number (j, h, p) of thread (w, g, t) is at row 16 w + 8 h + g and column 8 j + 2 t + p of the product: four numbers of a
-    thread are adjacent, and 32 threads' are in one row. `end_sums` puts dQ's back into rows and columns.
+    thread are adjacent, and 32 threads' are in one row. `postprocess` puts dQ's back into rows and columns.
     """
     return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
 
@@ -294,7 +294,7 @@ class Plan(NamedTuple):
     grid: tuple[int, int, int]
     arguments: tuple  # of the kernels, after the descriptors
     constants: dict  # of both kernels
-    dependent: bool  # the kernel may begin before `begin_sums` has ended
+    dependent: bool  # the kernel may begin before `preprocess` has ended
     key_blocks: int  # of a head
 
 

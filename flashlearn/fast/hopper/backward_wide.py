@@ -51,7 +51,7 @@ from flashlearn.fast.hopper.backward_common import (
     query_ranges,
     register_order,
 )
-from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, end_sums, tiles_of_dq
+from flashlearn.fast.hopper.dq_accumulator import Preprocessed, postprocess, preprocess, tiles_of_dq
 from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import store_tile_index
@@ -106,7 +106,7 @@ class Stage:
 
 @gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "N_q", "N_k", "kv_heads", "group"])
 def attention_backward_wide_kernel(
-    # descriptors: q, do, k, v, dk, dv tiles (64, 64); as `begin_sums` makes them, in float32, stats, tiles (2, 64), and dq,
+    # descriptors: q, do, k, v, dk, dv tiles (64, 64); as `preprocess` makes them, in float32, stats, tiles (2, 64), and dq,
     # (128, 32)
     q_desc, do_desc, k_desc, v_desc, stats_desc, dq_desc, dk_desc, dv_desc,
     # as attention_backward_hopper_kernel has them, and SIDE_BY_SIDE
@@ -406,7 +406,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
     problem, tile = cta.problem, cta.scheduler.coordinates()
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
-    gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises the accumulator
+    gdc_wait()  # for attention_preprocess_kernel, which zero-initialises the accumulator
     for t in range(problem.group * tile.blocks):
         for c in gl.static_range(CONSUMER * (cta.CHUNKS - 2), cta.CHUNKS - 2 + 2 * CONSUMER):
             add_tiles(t, c, 1, at, tile, cta)
@@ -422,7 +422,7 @@ def add_dq_deterministic(WARP: gl.constexpr, cta):
     problem, tile = cta.problem, cta.scheduler.coordinates()
     CHUNKS: gl.constexpr = cta.CHUNKS
     semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
-    gdc_wait()  # for attention_begin_sums_kernel, which zero-initialises the accumulator
+    gdc_wait()  # for attention_preprocess_kernel, which zero-initialises the accumulator
     for part in range(WARP, 2 * problem.group * tile.blocks, ADDING):
         t, consumer = part // 2, part % 2
         at = query_block_of(t, tile, problem)
@@ -456,18 +456,18 @@ def add_tiles(t, first, COUNT: gl.constexpr, at, tile, cta):
 
 def attention_backward_wide(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    begun: Begun | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
+    preprocessed: Preprocessed | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns.
 
-    begun: as there, with all sums zero.
+    preprocessed: as there, with all sums zero.
     Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of 64 queries and 192 or 256 columns.
     Deterministic, 8 bytes for a block of 64 queries, and with ranges 4 bytes for every pair of such a block and one of 64 keys.
     """
-    if begun is None:
-        begun = begin_sums(o, do, lse, factor_of(scale, softcap))
-    if begun.zeroed is not None:
-        raise ValueError(f"expected begun with all sums zero, got those of {begun.zeroed} heads")
+    if preprocessed is None:
+        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap))
+    if preprocessed.zeroed is not None:
+        raise ValueError(f"expected preprocessed with all sums zero, got those of {preprocessed.zeroed} heads")
     plan = plan_backward(
         q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
         block_m=KEYS.value, block_n=KEYS.value,
@@ -478,11 +478,13 @@ def attention_backward_wide(
         attention_backward_wide_kernel, plan.grid,
         (
             in_tiles(q, tile), in_tiles(do, tile), in_tiles(k, tile), in_tiles(v, tile),
-            in_tiles(begun.rows, (1, 1, 2, KEYS.value)), in_tiles(begun.sums, (1, 1, 128, 32)),
+            in_tiles(preprocessed.stats, (1, 1, 2, KEYS.value)), in_tiles(preprocessed.accumulator, (1, 1, 128, 32)),
             in_tiles(dk, tile), in_tiles(dv, tile), *plan.arguments,
         ),
         dict(CHUNKS=tiles_of_dq(q.shape[-1]), **plan.constants),
         dependent=plan.dependent,
     )  # fmt: skip
-    end_sums(begun, scale, dq, q.shape[1] // k.shape[1], -1)  # nothing is counted: all heads wait for the pass
+    postprocess(
+        preprocessed, scale, dq, q.shape[1] // k.shape[1], -1
+    )  # nothing is counted: all heads wait for the pass
     return dq, dk, dv

@@ -13,7 +13,7 @@ from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.dispatch import why_not_tma
 from flashlearn.fast.hopper.backward import attention_backward_hopper
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-from flashlearn.fast.hopper.dq_sums import begin_sums
+from flashlearn.fast.hopper.dq_accumulator import preprocess
 from flashlearn.fast.hopper.forward import attention_forward_hopper
 from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
 from flashlearn.fast.hopper.softcap import factor_of
@@ -35,13 +35,13 @@ def masked_backward(
     """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` returns them."""
     do = do.contiguous() if why_not_tma(do) else do
     ranges = ranges_of(q, k, options, of_keys=True)
-    begun = begin_sums(o, do, lse, factor_of(options.scale, options.softcap), dlse)
+    preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse)
     backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
     grads = backward(
-        do, q, k, v, o, lse, causal=False, scale=options.scale, ranges=ranges, begun=begun, deterministic=deterministic, softcap=options.softcap
+        do, q, k, v, o, lse, causal=False, scale=options.scale, ranges=ranges, preprocessed=preprocessed, deterministic=deterministic, softcap=options.softcap
     )  # fmt: skip
     return *grads, None if options.sinks is None else gradient_of_sinks(
-        options.sinks, lse, -begun.rows[:, :, 1, : q.shape[2]]
+        options.sinks, lse, -preprocessed.stats[:, :, 1, : q.shape[2]]
     )
 
 

@@ -11,8 +11,8 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
-from flashlearn.fast.hopper import dq_sums as module
-from flashlearn.fast.hopper.dq_sums import Begun, begin_sums, end_sums
+from flashlearn.fast.hopper import dq_accumulator as module
+from flashlearn.fast.hopper.dq_accumulator import Preprocessed, postprocess, preprocess
 from flashlearn.fast.target import INTERPRETED
 from tests.summed import as_summed, tiles
 
@@ -32,7 +32,7 @@ def test_lse_delta_and_zeros(shape, with_dlse):
     dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
     lse = filled(B, N, H, dtype=torch.float32).transpose(1, 2)
     lse[0, 0, N // 2] = -torch.inf  # a query that saw no key
-    rows, sums, counters, zeroed = begin_sums(o, do, lse, 0.3, dlse)
+    rows, sums, counters, zeroed = preprocess(o, do, lse, 0.3, dlse)
     block_m = 128 if D <= 64 else 64
     blocks = -(-N // block_m)
     assert rows.shape == (B, H, 2, blocks * block_m) and rows.dtype == torch.float32 and rows.is_contiguous()
@@ -50,16 +50,16 @@ def test_lse_delta_and_zeros(shape, with_dlse):
 def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
     B, H, N, D = shape
     o, do = filled(*shape), filled(B, H, N, D)
-    rows, sums, counters, zeroed = begin_sums(o, do, filled(B, H, N, dtype=torch.float32), 1.0, zeroed=1)
+    rows, sums, counters, zeroed = preprocess(o, do, filled(B, H, N, dtype=torch.float32), 1.0, zeroed=1)
     torch.testing.assert_close(rows[:, :, 1, :N].double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
     assert not sums[0, 0].count_nonzero() and zeroed == 1
     assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
 
 
-def begun_with(sums: torch.Tensor) -> Begun:
+def preprocessed_with(sums: torch.Tensor) -> Preprocessed:
     """What the sweep leaves: these sums, of which nothing is counted."""
     B, H = sums.shape[:2]
-    return Begun(torch.empty(0), sums, torch.zeros(B, H, 2, dtype=torch.int32, device=DEVICE), None)
+    return Preprocessed(torch.empty(0), sums, torch.zeros(B, H, 2, dtype=torch.int32, device=DEVICE), None)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="counts waits in Python, as the interpreter runs kernels")
@@ -68,22 +68,22 @@ def test_only_rows_with_all_their_parts_do_not_wait_and_the_last_row_always_does
     """Two sequences of two rows of two heads, 300 queries: 5 blocks a head. What is not there yet arrives with the first wait."""
     B, H, N, D, group, added = 2, 4, 300, 128, 2, 6
     exactly = filled(B, H, N, D, dtype=torch.float32)
-    begun, waits = begun_with(as_summed(exactly)), []
-    rows = begun.counters.view(-1, 2)
+    preprocessed, waits = preprocessed_with(as_summed(exactly)), []
+    rows = preprocessed.counters.view(-1, 2)
     rows[:4, 0] = added  # of zeros: not what is asked
     rows[:4, 1] = added - 1
     rows[list(counted), 1] = added
-    there = begun.sums.clone()
+    there = preprocessed.accumulator.clone()
     late = [row for row in range(4) if row not in counted]
-    begun.sums.view(4, -1)[late] = torch.nan
+    preprocessed.accumulator.view(4, -1)[late] = torch.nan
 
     def arrive():
         waits.append(True)
-        begun.sums.copy_(there)
+        preprocessed.accumulator.copy_(there)
 
     monkeypatch.setattr(module, "wait_for_previous", arrive)
     dq = torch.empty(B, H, N, D, dtype=torch.float16)
-    end_sums(begun, 0.3, dq, group, added)
+    postprocess(preprocessed, 0.3, dq, group, added)
     torch.testing.assert_close(dq, (exactly * 0.3).half(), rtol=0, atol=0)
     assert len(waits) == len({*late, 3}) * group * 5
 
@@ -94,6 +94,6 @@ def test_dq_is_scaled_and_rounded_once(shape, dtype):
     B, H, N, D = shape
     exactly = filled(*shape, dtype=torch.float32)
     dq = torch.empty(B, N, H, D, dtype=dtype, device=DEVICE).transpose(1, 2)
-    end_sums(begun_with(as_summed(exactly)), 0.3, dq, 1, 4)
+    postprocess(preprocessed_with(as_summed(exactly)), 0.3, dq, 1, 4)
     exact = dtype == torch.float16 or not INTERPRETED  # Triton's interpreter cuts off where bfloat16 is rounded
     torch.testing.assert_close(dq, (exactly * 0.3).to(dtype), rtol=0 if exact else 2**-7, atol=0)
