@@ -374,12 +374,7 @@ def gradients_are_right(shape, atol=1e-2, **options):
 ADD = r"add_dq\w* \d "
 WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
 PASSED = "{}barrier()\n{}release_semaphore({})\n".format
-IN_ORDER = PASSED(" " * 4, " " * 12, "semaphores.at(at, CONSUMER)")
-ANY_ORDER = PASSED("", " " * 8, "cta.counters_ptr + 2 * head_number(tile, problem) + 1")
-RELEASE = {
-    D: f"release_semaphore({'semaphore_ptr' if D > 128 else 'semaphores.at(at, CONSUMER)'})\n"
-    for D in (64, 128, 192, 256)
-}
+IN_ORDER, ANY_ORDER = PASSED(" " * 4, " " * 12, "semaphore_ptr"), PASSED("", " " * 8, "counter_ptr")
 GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal
     (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False), (2, 4, 2, 64, 100, True), (1, 2, 2, 128, 128, False),
 )  # fmt: skip
@@ -390,7 +385,7 @@ BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, pro
     ("consume_values", "        wait_for_ds_before(t, cta)\n", "", GROUPS, 256, {}, Race, "ds_smem"),
     ("store_dq", "        mbarrier.wait(cta.dq_free.index(buffer.index), buffer.phase ^ 1)\n", "", GROUPS, 256, {}, Race, "dq_smem"),
     ("consume_keys", "        cta.q.consumer_wait(t)\n", "", GROUPS, 256, {}, Race, "stats_smem"),
-    *(("add_dq" if D < 192 else "add_dq_deterministic", RELEASE[D], "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
+    *(("add_dq" if D < 192 else "add_dq_deterministic", "release_semaphore(semaphore_ptr)\n", "pass\n", TURNS, D, {"side": 1}, Deadlock, WAITS) for D in (64, 128, 192, 256)),
     ("add_dq", f"wait_for_additions()\n        {IN_ORDER}", IN_ORDER.lstrip(), ONE_ROW, 128, {"side": 1}, Race, EARLY),
     ("add_dq", f"wait_for_additions()\n        {ANY_ORDER}", ANY_ORDER, ONE_ROW, 128, {}, Race, EARLY),
     *(("add_dq_deterministic", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),

@@ -381,16 +381,19 @@ def add_dq(CONSUMER: gl.constexpr, cta):
     parts, part_smem = cta.dq_parts.tile(CONSUMER), cta.dq.index(CONSUMER)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
+    counter_ptr: gl.constexpr = None
     if problem.DETERMINISTIC:
         semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
+    if cta.COUNT_PARTS:
+        counter_ptr = cta.counters_ptr + 2 * head_number(tile, problem) + 1
     gdc_wait()  # for attention_preprocess_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
     if cta.ZERO_NEXT:
         zero_next_head(CONSUMER, tile, cta)
     for t in range(problem.group * tile.blocks):
         if problem.DETERMINISTIC:
-            before = semaphores.additions_before(at)
+            before, semaphore_ptr = semaphores.additions_before(at), semaphores.at(at, CONSUMER)
             if not cta.STORE_FIRST or before > 0:
-                wait_for_semaphore(semaphores.at(at, CONSUMER), before)
+                wait_for_semaphore(semaphore_ptr, before)
         parts.consumer_wait(t)
         coordinates = [tile.batch, at.head, (2 * at.block + CONSUMER) * 128, 0]
         if cta.STORE_FIRST and before == 0:
@@ -402,12 +405,12 @@ def add_dq(CONSUMER: gl.constexpr, cta):
         if problem.DETERMINISTIC:
             wait_for_additions()
             barrier()
-            release_semaphore(semaphores.at(at, CONSUMER))
+            release_semaphore(semaphore_ptr)
         at = next_query_block(at, first_head, tile, problem)
     if cta.COUNT_PARTS:  # once all CTAs of a head have counted, attention_postprocess_kernel may end it
         wait_for_additions()
         barrier()
-        release_semaphore(cta.counters_ptr + 2 * head_number(tile, problem) + 1)
+        release_semaphore(counter_ptr)
 
 
 @gluon.jit
