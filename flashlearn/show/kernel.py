@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import sys
 import time
 from typing import Any
 
@@ -47,7 +48,7 @@ def kernel_loop() -> asyncio.AbstractEventLoop | None:
 
 def on_server() -> bool:
     """Whether a Jupyter server runs this kernel for JupyterLab or Notebook 7, where browser/saved.js sees what is saved."""
-    return "JPY_SESSION_NAME" in os.environ
+    return "JPY_SESSION_NAME" in os.environ and "google.colab" not in sys.modules
 
 
 async def idle() -> None:

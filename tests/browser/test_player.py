@@ -357,6 +357,13 @@ def test_a_tall_picture_is_on_one_screen_with_its_caption_and_controls(page):
     assert one.page.locator(".flashlearn-stage").bounding_box()["width"] >= 300
 
 
+def test_out_of_sight_it_has_the_wide_layout(page):
+    """JupyterLab makes a cell's output before it is on the page."""
+    one = page(scenes())
+    one.page.evaluate("p.root.parentNode.style.display = 'none'; p.load(p.run)")
+    assert one.page.evaluate("p.picture.stage.querySelector('svg').getAttribute('viewBox')") == "0 0 640 200"
+
+
 def test_a_still_is_shown_until_there_are_frames(page):
     one = page(bars(frames=[], narrow=[300, 400]))
     assert one.page.locator(".flashlearn-stage > img").get_attribute("alt") == "the still"

@@ -84,7 +84,7 @@ def test_reopened_in_jupyterlab(open_in_the_page):
     for source in CELLS:
         notebook.run_code(source)
     assert notebook.run_all() == []
-    live = page.locator(".flashlearn-player")
+    live = page.locator(".flashlearn-player:not(.flashlearn-explorer *)")
     expect(live.first).to_be_visible(timeout=60_000)
     players = live.count()
     expect(page.locator(".flashlearn-explorer")).to_have_count(1, timeout=60_000)

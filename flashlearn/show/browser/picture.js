@@ -35,7 +35,8 @@ export class Picture {
   }
 
   get narrow() {
-    return Boolean(this.small) && this.stage.clientWidth < NARROW;
+    const width = this.stage.parentNode.clientWidth; // 0 while it is not laid out
+    return Boolean(this.small) && width > 0 && width < NARROW;
   }
 
   fit() {
