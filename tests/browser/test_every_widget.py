@@ -65,7 +65,7 @@ def whole_notebook(open_one, name):
     notebook = open_one(name)  # with its stored animations, which are not painted again: nbval does that
     notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
-    players = all_shown(notebook.page, ".flashlearn-player", widgets_in(name, PLAYER))
+    players = all_shown(notebook.page, ".flashlearn-player:not(.flashlearn-explorer *)", widgets_in(name, PLAYER))
     explorers = all_shown(notebook.page, ".flashlearn-explorer", widgets_in(name, EXPLORER))
     assert players.count() > 0
     for place, player in enumerate(players.all()):
