@@ -8,9 +8,10 @@ from PIL import Image
 
 import flashlearn as fl
 from flashlearn.algorithms.softmax import uncorrected_sum_steps
+from flashlearn.core.signs import number
 from flashlearn.show import picture, play
 from flashlearn.show.draw import COLOURS, draw_row, draw_terms, draw_tree
-from flashlearn.show.draw.style import MEANING, colour, number, tint
+from flashlearn.show.draw.style import MEANING, colour, tint
 from flashlearn.show.frame import as_runs, at, count, transcript
 from tests.drawing import sound
 from tests.slow import across, every, slow

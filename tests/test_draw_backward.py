@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import flashlearn as fl
+from flashlearn.core.signs import number
 from flashlearn.show.draw import draw_backward, draw_jacobian
-from flashlearn.show.draw.style import number
 from tests.drawing import sound
 from tests.slow import across, slow
 

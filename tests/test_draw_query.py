@@ -8,8 +8,8 @@ import torch
 import flashlearn as fl
 from flashlearn.algorithms.projection import projection_steps
 from flashlearn.core.mask import causal_mask
+from flashlearn.core.signs import fixed
 from flashlearn.show.draw import draw_converge, draw_masks, draw_projection, draw_query, draw_round_trip
-from flashlearn.show.draw.style import fixed
 from tests.drawing import sound
 from tests.slow import across, slow
 

@@ -8,6 +8,7 @@ import torch
 
 import flashlearn as fl
 from flashlearn.core.inputs import Sizes
+from flashlearn.core.signs import fixed
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw import (
     budget_step,
@@ -16,7 +17,7 @@ from flashlearn.show.draw import (
     draw_tiling,
     scene_of,
 )
-from flashlearn.show.draw.style import fixed, index
+from flashlearn.show.draw.style import index
 from tests.drawing import sound
 from tests.slow import across, every, slow
 

@@ -5,8 +5,8 @@ import torch
 
 from flashlearn import hbm_bytes, record
 from flashlearn.algorithms.own_scales import own_scales_steps
+from flashlearn.core.signs import number
 from flashlearn.show.draw import draw_own_scales
-from flashlearn.show.draw.style import number
 from tests.drawing import sound
 
 X = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])

@@ -1,5 +1,6 @@
 """Scenes: what is added is what is drawn, as SVG and on axes; and painters of every kind can be called."""
 
+import itertools
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -13,7 +14,7 @@ import flashlearn as fl
 from flashlearn.show.draw import draw_row, draw_tiling
 from flashlearn.show.draw.letters import pieces, width
 from flashlearn.show.draw.scene import Grid, Rect, Scene, blocks_of, hole, paint, scene_of, short
-from flashlearn.show.draw.style import ROLES, contrast, stylesheet
+from flashlearn.show.draw.style import DARK_TONES, ROLES, TONES, contrast, rgb, stylesheet
 from tests.drawing import painted, sound
 
 X = torch.tensor([3.0, 2.0, 5.0, 1.0])
@@ -157,6 +158,12 @@ def test_words_can_be_read_on_their_grounds():
                 assert contrast(ROLES[words][at], ROLES[ground][at]) >= 4.5, (words, ground, at)
         for face in "KVOSm":
             assert contrast(ROLES["on"][at], ROLES[face][at]) >= 4.5, (face, at)
+        for face, tone, ground in itertools.product(
+            "QKVOSm", (TONES, DARK_TONES)[at].values(), ("blank", "hbm", "sram")
+        ):
+            both = zip(*(rgb(ROLES[name][at]) for name in (face, ground)), strict=True)
+            mixed = tuple(tone * a + (1 - tone) * b for a, b in both)
+            assert contrast(ROLES["ink"][at], mixed) >= 4.5, (face, tone, ground, at)
         assert contrast(ROLES["on-Q"][at], ROLES["Q"][at]) >= 4.5
         assert contrast(ROLES["paper"][at], ROLES["ink"][at]) >= 4.5
 

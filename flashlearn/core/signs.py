@@ -5,6 +5,7 @@ The one place for it: whoever tells a step or draws one writes the names of the 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 
@@ -15,6 +16,7 @@ _NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_[{{]?(?:i|o
 _MINUS = re.compile(r"(?<![\w\[.)\]-])-(?=\.?\d|inf\b)|(?<=[\w)\]] )-(?= [\w(])")
 
 
+@functools.lru_cache(4096)
 def signed(words: str) -> str:
     """These words with every sign in place of its name: "old l × -2" becomes "old ℓ × −2"."""
     return _MINUS.sub("−", _NAMES.sub(lambda found: SIGNS[found[1]], words)).replace("−inf", "−∞")

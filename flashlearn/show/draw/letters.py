@@ -52,6 +52,7 @@ def width(words: str, size: float, bold: bool = False) -> float:
     return sum(_WIDTHS.get(letter, 0.84) for letter in words) * size * (BOLD if bold else 1.0)
 
 
+@functools.lru_cache(4096)
 def pieces(words: str) -> tuple[Piece, ...]:
     """Words as pieces: "e^{3−5} = 1" has one that is raised."""
     if "{" not in words:

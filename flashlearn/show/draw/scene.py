@@ -480,6 +480,10 @@ def _outline(shape: Shape) -> str:
         x, y, r = shape.circle
         half = f"a{short(r)} {short(r)} 0 1 0"
         return f"M{short(x - r)} {short(y)}{half} {short(2 * r)} 0{half} -{short(2 * r)} 0"
+    if shape.rect:
+        x, y = round(shape.rect.x, 1), round(shape.rect.y, 1)
+        w, h = round(shape.rect.right, 1) - x, round(shape.rect.bottom, 1) - y
+        return f"M{short(x)} {short(y)}h{short(w)}v{short(h)}h{short(-w)}z"
     return "".join(_d(ring, shape.open) for ring in shape.rings)
 
 

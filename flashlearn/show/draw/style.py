@@ -10,9 +10,6 @@ import functools
 from pathlib import Path
 from typing import Any
 
-from flashlearn.core.signs import fixed as fixed
-from flashlearn.core.signs import number as number
-
 FILE = Path(__file__).with_name("flashlearn.mplstyle")
 
 COLOURS = {
@@ -80,6 +77,7 @@ ROLES = {
     "on-Q": ("#FFFFFF", "#10131A"),  # ... and on the only dark one
 }
 TONES = {"pale": 0.16, "light": 0.34, "half": 0.55}  # strengths of a colour that is not full
+DARK_TONES = {"pale": 0.2, "light": 0.3, "half": 0.4}  # pale words are read on them
 FACES = 'Inter,"DejaVu Sans",Verdana,"Segoe UI",sans-serif'
 DARK = "[data-theme=dark] .scene,[data-jp-theme-light=false] .scene,.dark .scene,.scene.dark"
 
@@ -93,7 +91,12 @@ def role(name: str) -> str:
 @functools.cache
 def stylesheet(plain: bool = False) -> str:
     """The stylesheet of every scene, for light and dark pages and for paper; `plain` for a file of its own, in light."""
-    light, dark = (";".join(f"--{name}:{pair[at]}" for name, pair in ROLES.items()) for at in (0, 1))
+    light, dark = (
+        ";".join(
+            f"--{name}:{value}" for name, value in ({name: pair[at] for name, pair in ROLES.items()} | tones).items()
+        )
+        for at, tones in ((0, TONES), (1, DARK_TONES))
+    )
 
     def of(name: str) -> str:
         return ROLES[name][0] if plain else f"var(--{name})"
@@ -102,7 +105,7 @@ def stylesheet(plain: bool = False) -> str:
     rules += [] if plain else [f"{DARK}{{{dark}}}", f"@media print{{.scene,{DARK}{{{light}}}}}"]
     rules += [f".scene .{name}{{fill:{of(name)}}}.scene .e-{name}{{stroke:{of(name)}}}" for name in ROLES]
     rules += [f".scene .t-{name}{{fill:{of(name)}}}" for name in ("quiet", "m-text", "paper", "on", "on-Q")]
-    rules += [f".scene .{tone}{{fill-opacity:{strength}}}" for tone, strength in TONES.items()]
+    rules += [f".scene .{tone}{{fill-opacity:{TONES[tone] if plain else f'var(--{tone})'}}}" for tone in TONES]
     rules += [".scene .none{fill:none}.scene .dash{stroke-dasharray:5 3}.scene .b{font-weight:700}"]
     rules += [f".scene .halo{{paint-order:stroke;stroke:{of('hbm')};stroke-width:4px}}"]
     rules += [".scene .mono{font-family:ui-monospace,'DejaVu Sans Mono',monospace}"]
