@@ -19,6 +19,7 @@ from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import paged as portable
 from flashlearn.fast.hopper import paged as hopper
+from flashlearn.fast.portable.options import Strides
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
@@ -61,7 +62,7 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     constants = portable._constants(options, plan)
     simulate(
         hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.PIECE.value, 64)) for each in (("K", k), ("V", v))),
-        q, o, lse, *parts, table, lengths, sinks, q.stride(), o.stride(), *table.stride(),
+        q, o, lse, *parts, table, lengths, sinks, Strides(*q.stride()), Strides(*o.stride()), *table.stride(),
         sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, how.scale, softcap, grid=(programs,), replaced=replaced,
         **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")},
         PAGE=sizes.page, CAUSAL=causal, SPLIT=split, STAGES=stages,

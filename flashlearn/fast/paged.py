@@ -677,7 +677,7 @@ def _launch_hopper(
     sizes = given.sizes
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
     tensors = (q, *results, page_table, lengths, given.options.sinks)
-    strides = (q.stride(), results.o_ptr.stride())
+    strides = (_strides(q), _strides(results.o_ptr))
     constants = _constants(given, plan)
     launch_kept(
         hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),

@@ -183,7 +183,7 @@ def attention_paged_hopper_kernel(
     k_desc, v_desc,
     # pointers
     q_ptr, o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, table_ptr, lengths_ptr, sinks_ptr,
-    # strides of q and o (B, H_q, N_q, D), and of the table (B, most); lse (B, H_q, N_q), o_part (programs, 2, ROWS, D) and
+    # `Strides` of q and o (B, H_q, N_q, D), strides of the table (B, most); lse (B, H_q, N_q), o_part (programs, 2, ROWS, D) and
     # lse_part are contiguous
     q_strides, o_strides, stride_tb, stride_tn,
     # sizes; how far back a query attends, the factor on Q K^T, a softcap: None where there is none
@@ -325,13 +325,13 @@ def queries_of(head, queries, problem):
     i = gl.arange(0, ROWS, gl.SliceLayout(1, LAYOUT))
     q_head = (head % problem.H_KV * problem.GROUP + i % problem.GROUP).to(gl.int64)
     b, query = (head // problem.H_KV).to(gl.int64), (i // problem.GROUP).to(gl.int64)
-    offsets = b * strides[0] + q_head * strides[1] + query * strides[2]
+    offsets = b * strides.b + q_head * strides.h + query * strides.n
     there = (i < problem.N_q * problem.GROUP) & (head < problem.B * problem.H_KV)
     q = ()
     for c in gl.static_range(problem.CHUNKS):
         d = c * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT)).to(gl.int64)
         mask = there[:, None] & (d < problem.HEAD_DIM)[None, :]
-        q = q + (gl.load(queries.ptr + (offsets[:, None] + d[None, :] * strides[3]), mask=mask, other=0.0),)
+        q = q + (gl.load(queries.ptr + (offsets[:, None] + d[None, :] * strides.d), mask=mask, other=0.0),)
     return q
 
 
@@ -431,8 +431,8 @@ def finish(work, whole, state, results, problem, dtype: gl.constexpr):
         mask = there[:, None] & (d < HEAD_DIM)[None, :]
         o = state.acc[c] / l_i[:, None]
         if whole:
-            rows = results.o_ptr + b * strides[0] + (q_head * strides[1] + query * strides[2])[:, None]
-            gl.store(rows + d[None, :] * strides[3], o.to(dtype), mask=mask)
+            rows = results.o_ptr + b * strides.b + (q_head * strides.h + query * strides.n)[:, None]
+            gl.store(rows + d[None, :] * strides.d, o.to(dtype), mask=mask)
         elif problem.SPLIT:
             gl.store(results.o_part_ptr + part[:, None] * HEAD_DIM + d[None, :], o, mask=mask)
     if whole:
