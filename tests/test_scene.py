@@ -194,3 +194,14 @@ def test_small_helpers():
     assert hole(Rect(0, 0, 2, 1))[0] == (0, 1)
     assert sound(Scene(10, 10)).texts() == []
     paint(lambda ax, step: None, painted(draw_row, STEPS[0]), STEPS[0])
+
+
+def test_frames_cover_groups_on_axes_too():
+    scene = Scene(100, 100)
+    scene.outline((0, 0, 50, 50))
+    with scene.group("tile", Rect(0, 0, 50, 50)):
+        scene.rect((0, 0, 50, 50), "Q")
+        scene.text(10, 10, "word")
+    ax = painted(lambda step: scene, STEPS[0])
+    (frame,) = (patch for patch in ax.patches if patch.get_linewidth() > 0)
+    assert all(frame.get_zorder() > other.get_zorder() for other in (*ax.texts, *ax.patches) if other is not frame)

@@ -89,7 +89,7 @@ def _grids(step: Step, run: list[Step], narrow: bool) -> dict[str, Grid]:
     right = [name for name in RIGHT if name in used or name == "dO"]
     thick, gap, column = min(D, THICK), 12 if narrow else 20, 22 if narrow else 32
     room = Rect(
-        PAD, 28 if narrow else 14, NARROW - 2 * PAD if narrow else WIDE - SIDE - 4 * PAD, 230 if narrow else 300
+        PAD, 28 if narrow else 14, NARROW - 2 * PAD if narrow else WIDE - SIDE - 4 * PAD, 230 if narrow else 288
     )
     sides = gap * (2 + len(right)) + column * len(COLUMNS)
     least = 28 if narrow else 34  # what stands beside S is at least as wide, so that its name finds room

@@ -165,9 +165,9 @@ def _paint(scene: Scene, x: float, y: float, matrix: Matrix, scale: float) -> No
         size = max(SMALLEST, round(NUMBER * scale))
         rows = matrix.values.double().tolist()
         every = [value for row in rows for value in row]
-        fits = (d for d in (2, 1) if all(width(short(value, d), size) <= grid.w for value in every))
+        fits = (d for d in (2, 1) if all(width(short(value, d), size) <= grid.w + 2 for value in every))
         show, ink = partial(short, digits=next(fits, 0)), "on" if tone == "" else "ink"
         scene.numbers(grid, rows, show, size=size, role=ink)
     scene.cell_lines(grid)
-    size = max(SMALLEST, 13 * scale)
-    scene.text(grid.x, y - 4, matrix.label, size, va="bottom", bold=True, role="ink" if there else "quiet")
+    name = max(SMALLEST, 13 * scale)
+    scene.text(grid.x, y - 4, matrix.label, name, va="bottom", bold=True, role="ink" if there else "quiet")

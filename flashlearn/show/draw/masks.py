@@ -120,14 +120,15 @@ def draw_tables(
     every = torch.cat([t.flatten().double() for t in (*tables.values(), *sinks.values())]).tolist()
     finite = [value for value in every if math.isfinite(value)] or [0.0]
     scale = min(0.0, min(finite)), max(finite)
-    placed, x, y, high = [], float(PAD), 12.0, 0.0
+    placed: list[Grid] = []
+    x, y, high = float(PAD), 12.0, 0.0
     for name, table in tables.items():
         beside = (1.5 if name in sinks else 0) * CELL[0] + (62 if sums else 0)
         cell = min(CELL[0], (room - 2 * PAD - beside) / max(1, table.shape[1]))
         wide = max(cell * table.shape[1] + beside, width(name, 14, True))
         if placed and x + wide > room - PAD:
             x, y, high = float(PAD), y + high + 20, 0.0
-        placed.append(Grid(x, y + 38, *table.shape, cell, CELL[1]))
+        placed.append(Grid(x, y + 38, table.shape[0], table.shape[1], cell, CELL[1]))
         x, high = x + wide + GAP, max(high, 38 + len(table) * CELL[1])
     scene = Scene(room, y + high + 12)
     for grid, (name, table) in zip(placed, tables.items(), strict=True):

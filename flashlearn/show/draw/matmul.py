@@ -20,7 +20,7 @@ def draw_matmul(step: Step, *, narrow: bool = False) -> Scene:
     """One step of C = A B: elements at the left, the same matrices as grids of blocks at the right."""
     check_steps_of("a matrix product", step, shapes=NAMES)
     sizes = _block_sizes(step)
-    width, high, chip = (NARROW, 240, 150) if narrow else (WIDE, 300, 140)
+    width, high, chip = (NARROW, 240, 150) if narrow else (WIDE, 272, 138)
     scene = Scene(width, high + 50 + chip)
     memory(scene, Rect(0, 0, width, high), "hbm")
     half = width / 2
@@ -30,7 +30,7 @@ def draw_matmul(step: Step, *, narrow: bool = False) -> Scene:
         counts = {name: tuple(map(_ceil, step.shapes[name], cells[name])) for name in NAMES}
         for name, grid in _grids(counts, area).items():
             _matrix(scene, step, name, grid, cells[name], "block" if cells is sizes else "element")
-            if cells is sizes and min(grid.w, grid.h) >= 24:
+            if cells is sizes and min(grid.w, grid.h) >= 21:
                 _block_names(scene, step, name, grid, cells[name])
     byte_counters(scene, step, Rect(PAD, high + 8, width - 2 * PAD, 32), size=12 if narrow else 13)
     _sram(scene, step, sizes, Rect(0, high + 50, width, chip))
@@ -41,7 +41,7 @@ def _grids(counts: dict[str, tuple[int, ...]], area: Rect) -> dict[str, Grid]:
     """A at the left of C, B above it, as the product puts them."""
     (M, K), (_, N) = counts["A"], counts["B"]
     x, y, w, h = area
-    size = min((w - BETWEEN) / (K + N), (h - NAME - BETWEEN - 14) / (K + M), 34)
+    size = min((w - BETWEEN) / (K + N), (h - NAME - BETWEEN - 10) / (K + M), 34)
     size = math.floor(2 * size) / 2 if size > 2 else size
     left, top = round(x + (w - size * (K + N) - BETWEEN) / 2), y + NAME
     middle, right = top + K * size + BETWEEN, left + K * size + BETWEEN
@@ -117,7 +117,7 @@ def _tile(scene: Scene, step: Step, tile: Tile, block: tuple[int, int], grid: Gr
     with scene.group(f"chip-{tile.name}", grid.rect()):
         scene.rect(grid.rect(), face)
         scene.cell_lines(grid)
-        if values is not None and grid.w >= 36 and grid.h >= 15:
+        if values is not None and grid.w >= 36 and grid.h >= 14:
             values = values if tile.name == "acc" else values[tuple(slice(*span) for span in tile.index)]
             digits = 2 if grid.w >= 40 else 1
             show, ink = partial(fixed, digits=digits), "on-Q" if tile.name == "A" else "on"

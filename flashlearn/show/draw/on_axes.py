@@ -33,17 +33,18 @@ def put(scene: Scene, ax: Axes) -> None:
     ax.set_xlim(left, left + across)
     ax.set_ylim(top + down, top)
     ax.set_axis_off()
-    _put(scene.items, ax, scale * POINTS / ax.figure.dpi, 0.0)
+    _put(scene.items, ax, scale * POINTS / ax.figure.dpi, 0.0, 1.0)
 
 
-def _put(items: list[Item], ax: Axes, unit: float, above: float) -> None:
-    """`unit` points to a pixel; what covers what is the order in which it is added, so `above` counts on."""
+def _put(items: list[Item], ax: Axes, unit: float, low: float, span: float) -> None:
+    """`unit` points to a pixel; all lie between the zorders `low` and `low + span`, so that a group covers what it may."""
     ordered = sorted(items, key=order)
+    step = span / (len(ordered) + 2)
     for at, (alike, same) in enumerate(groupby(ordered, _alike)):
-        zorder = above + (at + 1) / (len(ordered) + 2)
-        for item in [_one(list(same))] if alike else same:  # type: ignore[list-item]
+        zorder = low + (at + 1) * step
+        for item in [_one(list(same))] if alike else same:
             if isinstance(item, Group):
-                _put(item.items, ax, unit, zorder)
+                _put(item.items, ax, unit, zorder, step)
             elif isinstance(item, Words):
                 _words(item, ax, unit, zorder)
             else:

@@ -116,7 +116,7 @@ def _page(scene: Scene, rect: Rect, page: PageState, step: Step) -> None:
 
 def _legend(scene: Scene) -> None:
     """What a token looks like, and what the frames mean."""
-    tokens = [("keys", (("K", ""),)), ("values", (("V", ""),))]
+    tokens: list[tuple[str, tuple[tuple[str, str], ...]]] = [("keys", (("K", ""),)), ("values", (("V", ""),))]
     tokens += [("written now", (("K", ""), ("V", ""))), ("before", (("K", "light"), ("V", "light")))]
     frames = [("taken now", "ink", 3, False), ("free", "hatch", 1, True), ("released now", "ink", 2, True)]
     x, y = float(PAD), 12.0

@@ -28,8 +28,9 @@ def pairs(scene: Scene, grid: Grid, visits: Iterable[Visit], number: int, now: B
             never[r][c0:c1] = [False] * (c1 - c0)
             if visit.number < number:
                 done[r][c0:c1] = [True] * (c1 - c0)
-            for c in range(c0, c1) if visit.masked else ():
-                masked[r][c] |= visit.masked[r - r0][c - c0]
+            if visit.masked:
+                hidden = visit.masked[r - r0]
+                masked[r][c0:c1] = [a or b for a, b in zip(masked[r][c0:c1], hidden, strict=True)]
     for block in blocks_of(done):
         scene.rect(grid.rect(*block), "S", "light")
     if now:

@@ -32,7 +32,7 @@ def draw_projection(step: Step, *, narrow: bool = False) -> Scene:
 def _grids(step: Step, narrow: bool) -> dict[str, Grid]:
     """Where matrix multiplication puts them."""
     (N, E), D = step.shapes["X"], step.shapes["Q"][1]
-    left, gap, top = (62, 10, 78) if narrow else (94, 44, 44)
+    left, gap, top = (62.0, 10, 78) if narrow else (94.0, 44, 44)
     room = (NARROW if narrow else WIDE) - PAD - left - 3 * gap
     w = min(room / max(1, E + 3 * D), 52)
     h = min(330 / max(1, E + N), 28)

@@ -35,7 +35,7 @@ def draw_ring(step: Step, *, narrow: bool = False) -> Scene:
     scene.text(PAD if narrow else 44, 58 if narrow else 16, "S, and who computes it", 14, bold=True)
     _table(scene, Rect(44, top, size, size), run, whole, step.phase == "done")
     left, first = (PAD, top + size + 40) if narrow else (350, top)
-    rows = [(first + r * high, high) for r in range(P)]
+    rows: Rows = [(first + r * high, high) for r in range(P)]
     for r, (y, h) in enumerate(rows):
         _process(scene, here, r, left, y + h / 2, h)
     clock = Rect(212 if narrow else 620, 0, scene.width - (212 if narrow else 620) - PAD, 0)

@@ -57,7 +57,7 @@ def draw_tiling(step: Step, *, narrow: bool = False, full: int | None = None, ca
 
 def _grids(step: Step, narrow: bool) -> dict[str, Grid]:
     """Where every matrix stands; the head dimension is drawn at most five cells wide, or, past eight, all of it, if S stays in sight."""
-    room_w, room_h = (NARROW - 2 * PAD, 190.0) if narrow else (WIDE - SIDE - 4 * PAD, 250.0)
+    room_w, room_h = (NARROW - 2 * PAD, 190.0) if narrow else (WIDE - SIDE - 4 * PAD, 228.0)
     N_q, D = _size(step, "Q")
     N_k = _size(step, "K")[0]
     columns = [name for name in COLUMNS if name in step.shapes]
@@ -247,7 +247,7 @@ def _chip(run: list[Step], narrow: bool, capacity: int | None) -> _Chip:
     room = (NARROW - 2 * PAD - 14) if narrow else WIDE - 2 * PAD - 18 - (190 if table else 0)
     columns = sum(min(cols, 8) for _, cols in largest.values()) or 1
     unit = min(16 if narrow else 44, (room - gap * max(0, len(largest) - 1)) / columns)
-    pitch = min(14 if narrow else 22, (90 if narrow else 130) / max(most, 2))
+    pitch = min(14 if narrow else 22, (90 if narrow else 120) / max(most, 2))
     return _Chip(pitch, unit, gap, largest, table, not narrow, capacity)
 
 
