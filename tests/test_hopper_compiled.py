@@ -126,7 +126,7 @@ def exponentials_beside_products(D: int, update: str = "as it is") -> list[int]:
 def test_exponentials_are_taken_while_a_product_is_under_way(D):
     """64 of a block of 128 keys, in a thread, and two factors; the docstring of the kernel says so."""
     found = exponentials_beside_products(D)
-    assert len(found) == 2 and min(found) >= 64, found  # two groups, one loop each
+    assert len(found) == 4 and min(found) >= 64, found  # two consumers, a loop with the mask and one without
 
 
 @disassembled

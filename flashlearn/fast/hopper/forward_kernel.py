@@ -145,7 +145,6 @@ def consume(consumer: gl.constexpr, cta):
 def attend(tile, q, cta):
     """Softmax and acc of a consumer's 64 queries after all their keys."""
     MASK: gl.constexpr = cta.problem.MASK
-    ONE_LOOP: gl.constexpr = MASK == "causal" and cta.problem.inner is None and cta.CONSUMERS == 2  # compiled sooner
     q_tile, softmax, acc = cta.begin_tile(tile, q)
     its = iterations_of(tile, cta.problem, cta.BLOCK_N)
     for t in range(tile.t0, its.first):  # only consumers of later queries attend to these keys
@@ -156,14 +155,10 @@ def attend(tile, q, cta):
         s = warpgroup_mma_wait(0, deps=[cta.scores(its.first, q_tile.chunks)])
         state = first_iteration(its.first, s, q_tile, softmax, acc, cta)
         release_q(tile.i, q)
-        if ONE_LOOP:
-            for t in range(its.first + 1, its.stop):
-                state = causal_iteration(t, its.masked, q_tile, state, cta)
-        else:
-            for t in range(its.first + 1, its.masked):
-                state = iteration(t, q_tile, state, cta, True)
-            for t in range(its.masked, its.full):
-                state = iteration(t, q_tile, state, cta, False)
+        for t in range(its.first + 1, its.masked):
+            state = iteration(t, q_tile, state, cta, True)
+        for t in range(its.masked, its.full):
+            state = iteration(t, q_tile, state, cta, False)
         if MASK == "ranges":
             for t in range(its.full, its.stop):
                 state = iteration(t, q_tile, state, cta, True)
@@ -227,15 +222,6 @@ def iteration(t, q_tile, state, cta, HIDE: gl.constexpr):
             s = hide(s, t, q_tile, cta.problem)
         state = update(t, s, acc, q_tile, state, cta)
     return state
-
-
-@gluon.jit
-def causal_iteration(t, masked, q_tile, state, cta):
-    """`iteration` under a causal mask, which hides keys before iteration `masked`."""
-    s, acc = products(t, q_tile, state, cta)
-    if t < masked:
-        s = hide(s, t, q_tile, cta.problem)
-    return update(t, s, acc, q_tile, state, cta)
 
 
 @gluon.jit
