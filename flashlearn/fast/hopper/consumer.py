@@ -124,9 +124,9 @@ def release_q(i, q, ENDED: gl.constexpr = False):
 
 
 @gluon.jit
-def waited(acc, PENDING: gl.constexpr = 0):
-    """acc once no more than PENDING products are under way."""
+def waited(acc):
+    """acc once no product is under way."""
     if len(acc) == 1:
-        return (warpgroup_mma_wait(PENDING, deps=[acc[0]]),)
+        return (warpgroup_mma_wait(0, deps=[acc[0]]),)
     else:
-        return warpgroup_mma_wait(PENDING, deps=acc)
+        return warpgroup_mma_wait(0, deps=acc)

@@ -122,22 +122,19 @@ def load(cta, q_desc, k_desc, v_desc):
 def consume(consumer: gl.constexpr, cta):
     """A consumer warpgroup: its 64 queries of every tile."""
     q = cta.q.tile(consumer)
-    if cta.problem.MASK == "none" and cta.CONSUMERS == 2 and cta.CTAS_PER_SM == 1 and q.STAGES == 2:
-        consume_ahead(q, cta)
-    else:
-        t0, i, index = 0, 0, gl.program_id(0)
-        while index < cta.scheduler.tiles():
-            tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N).of_consumer(consumer)
-            o_smem = q.chunks(i)
-            if cta.CTAS_PER_SM == 1:
-                softmax, acc = attend(tile, q, cta)
-            else:
-                softmax, acc = attend_sequentially(tile, q, cta)
-            index = cta.scheduler.receive_next(i, index)
-            finish(softmax, acc, tile, o_smem, cta)
-            release_q(i + 1, q, True)
-            t0 = tile.end()
-            i += 1
+    t0, i, index = 0, 0, gl.program_id(0)
+    while index < cta.scheduler.tiles():
+        tile = tile_at(index, i, t0, cta.scheduler, cta.BLOCK_N).of_consumer(consumer)
+        o_smem = q.chunks(i)
+        if cta.CTAS_PER_SM == 1:
+            softmax, acc = attend(tile, q, cta)
+        else:
+            softmax, acc = attend_sequentially(tile, q, cta)
+        index = cta.scheduler.receive_next(i, index)
+        finish(softmax, acc, tile, o_smem, cta)
+        release_q(i + 1, q, True)
+        t0 = tile.end()
+        i += 1
     tma.store_wait(0)
 
 
@@ -240,45 +237,3 @@ def finish(softmax, acc, tile, o_smem, cta):
     for c in gl.static_range(len(o)):
         chunk = o_smem[c].reshape(cta.o_desc.block_type.shape)
         async_store(cta.o_desc, [tile.batch, tile.head, tile.start_m, c * cta.COLUMNS], chunk)
-
-
-# Without a mask, two consumers compute the first scores of the next tile while they finish this one
-
-
-@gluon.jit
-def consume_ahead(q, cta):
-    """The loop of `consume`, where s (64, BLOCK_N) is S of the tile's first iteration."""
-    scheduler = cta.scheduler
-    t0, i, index = 0, 0, gl.program_id(0)
-    s = warpgroup_mma_wait(0, deps=[scores_ahead(0, 0, q, index < scheduler.tiles(), cta)])
-    while index < scheduler.tiles():
-        tile = tile_at(index, i, t0, scheduler, cta.BLOCK_N).of_consumer(q.TILE)
-        o_smem = q.chunks(i)
-        state = attend_all(tile, s, q, cta)
-        index = scheduler.receive_next(i, index)
-        acc = cta.last_product(tile.end() - 1, state.pairs, state.acc)
-        s = scores_ahead(i + 1, tile.end(), q, index < scheduler.tiles(), cta)
-        acc = waited(acc, len(acc))  # the products of S, as many, were issued later
-        finish(state.softmax, acc, tile, o_smem, cta)
-        s = warpgroup_mma_wait(0, deps=[s])
-        t0 = tile.end()
-        i += 1
-
-
-@gluon.jit
-def attend_all(tile, s, q, cta):
-    """As `attend`, where s is S of the first iteration, and the last product is left to do."""
-    q_tile, softmax, acc = cta.begin_tile(tile, q)
-    state = first_iteration(tile.t0, s, q_tile, softmax, acc, cta)
-    release_q(tile.i, q)
-    for t in range(tile.t0 + 1, tile.end()):
-        state = iteration(t, q_tile, state, cta, False)
-    return state
-
-
-@gluon.jit
-def scores_ahead(i, t, q, there, cta):
-    """S of iteration t, the first of tile i, under way; not `there`: there is no such tile, and nobody uses the result."""
-    q.consumer_wait(i, there)
-    cta.k.consumer_wait(t, there)
-    return cta.scores(t, q.chunks(i))

@@ -70,9 +70,9 @@ class Pipeline:
         mbarrier.arrive(self.full.index(self.index(t)), count=1)
 
     @gluon.jit
-    def consumer_wait(self, t, pred=True):
-        """Wait until the buffer of iteration t is full; not if `pred` is false."""
-        mbarrier.wait(self.full.index(self.index(t)), self.phase(t), pred=pred)
+    def consumer_wait(self, t):
+        """Wait until the buffer of iteration t is full."""
+        mbarrier.wait(self.full.index(self.index(t)), self.phase(t))
 
     @gluon.jit
     def consumer_release(self, t):
