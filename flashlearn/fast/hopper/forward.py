@@ -31,12 +31,11 @@ def schedule_for(
 ) -> Schedule:
     """For tiles of so many queries and columns, of which `resident` are computed at a time.
 
-    The schedule is dynamic where CTAs compute more than one tile, and tiles take different times, or SMs do. Three consumers under a
-    mask have no registers for a static schedule.
+    The schedule is dynamic under a mask, where tiles take different times and CTAs compute more than one. Three consumers have
+    no registers for a static schedule under a mask.
     """
     heads, tiles = q.shape[0] * q.shape[1], -(-q.shape[2] // height)  # rounded up; triton.cdiv would take microseconds
-    gains = mask != "none" or width == 64 or (width == 128 and k.shape[2] >= 8192)
-    dynamic = (gains and heads * tiles > resident) or (mask != "none" and height == 3 * ROWS.value)
+    dynamic = mask != "none" and (heads * tiles > resident or height == 3 * ROWS.value)
     side = heads_of_a_wave(tiles, resident)
     if ranges is not None:
         side = heads_with_masks(heads, ranges.seen * width * 2 * k.element_size())
