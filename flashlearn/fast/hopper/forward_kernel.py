@@ -199,7 +199,7 @@ def update(t, s, acc, q_tile, state, cta):
     softmax = softmax.plus(thread_sums(p))
     if cta.CONSUMERS == 2:
         pairs = in_pairs(p, cta.v.smem.dtype)
-    q_tile.wait()  # redundant: it keeps ptxas from hoisting the warpgroup wait above the exponentials
+        q_tile.wait()  # redundant: it keeps ptxas from hoisting the warpgroup wait above the exponentials
     acc = waited(acc)
     if cta.CONSUMERS == 3:
         pairs = in_pairs(p, cta.v.smem.dtype)
