@@ -15,7 +15,6 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: it chooses the backend)
 
 from flashlearn.cost import H200_SXM
-from flashlearn.fast.decode import splits_alone
 from flashlearn.fast.hopper.scheduling import LAGS, LONG, heads_of_shared_keys
 from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import TUNED
@@ -450,7 +449,13 @@ def test_what_is_said_of_an_sm_with_one_program():
         return sorted(row["alone"] / row["before"] for row in found)
 
     heads = {(row["B"] * row["H_kv"], row["N"]): row for row in rows if row["D"] == 128}
-    alone = over([row for (programs, N), row in heads.items() if splits_alone(programs, N, H200_SXM.sms)])
+
+    def an_sm_each(programs: int, N: int) -> bool:
+        """Splits of at least 512 keys, one for each SM; at most an eighth of the SMs have none."""
+        splits = H200_SXM.sms // programs
+        return N >= splits * 512 and 8 * splits * programs >= 7 * H200_SXM.sms
+
+    alone = over([row for (programs, N), row in heads.items() if an_sm_each(programs, N)])
     few = over([row for (programs, N), row in heads.items() if programs * N < 512 * 128])
     many = over([row for (programs, _), row in heads.items() if programs > H200_SXM.sms])
     narrow = over(chosen(rows, D=64))

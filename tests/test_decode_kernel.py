@@ -16,7 +16,7 @@ from flashlearn.core.options import plain_options
 from flashlearn.core.steps import hbm_bytes, record
 from flashlearn.fast import dispatch
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.decode import attention_decode, cut, decode_launch, decode_splits, splits_alone
+from flashlearn.fast.decode import attention_decode, cut, decode_launch, decode_splits
 from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.forward import attention_forward, padded
 from flashlearn.kernels.recorder import kernel_steps
@@ -249,7 +249,7 @@ def test_number_of_splits(programs, N_k, sms, splits):
 @pytest.mark.parametrize("itemsize", (2, 4))
 @pytest.mark.parametrize("rows", (1, 16, 17, 32, 64))
 def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
-    for kind in ("", "short", "alone"):
+    for kind in ("", "short"):
         block_m, block_n = decode_launch(rows, D, itemsize, kind)[:2]
         assert block_m >= rows and all(n >= 16 and n & (n - 1) == 0 for n in (block_m, block_n))
         assert block_n <= (64 if kind == "short" else 128)
@@ -261,30 +261,6 @@ def test_launches_are_powers_of_two_that_tl_dot_takes(rows, D, itemsize):
 def test_splits_of_at_most_256_keys_have_blocks_of_their_own(keys, left, splits, kind):
     q, k = torch.empty(1, 4, 1, 64), torch.empty(1, 1, keys, 64)
     assert cut(q, k, left, splits) == (splits, kind)
-
-
-@pytest.mark.parametrize(
-    ("programs", "N_k", "splits"),
-    ((8, 8192, 16), (8, 8191, None), (32, 2048, 4), (64, 1024, 2), (132, 512, 1), (1, 65536, None), (1, 67584, 132),
-     (48, 65536, None), (24, 65536, 5), (133, 65536, None), (264, 65536, None), (0, 0, None)),
-)  # fmt: skip
-def test_a_program_has_an_sm_to_itself_where_keys_are_many(programs, N_k, splits):
-    """At least 512 keys each, and at most an eighth of 132 sms have none; of 48 key heads 96 would work, and 36 idle."""
-    assert splits_alone(programs, N_k, 132) == splits
-
-
-def test_where_a_program_was_measured_alone(monkeypatch):
-    monkeypatch.setattr(decoding, "sm_count", lambda device: 132)
-    monkeypatch.setattr(decoding, "shared_memory", lambda device: 232448)
-    q, k = torch.empty(1, 32, 1, 128, dtype=fp16), torch.empty(1, 8, 8192, 128, dtype=fp16)
-    assert cut(q, k, None) == (16, "alone") == cut(q[..., :80], k[..., :80], None)
-    assert decode_launch(4, 128, 2, "alone")[:2] == (16, 128)
-    assert cut(q, k, None, 16) == (16, ""), "splits are given"
-    assert cut(q, k, 8000) == (31, ""), "8001 keys are seen"
-    assert cut(q[..., :64], k[..., :64], None) == (32, "short") == cut(q.float(), k.float(), None)
-    assert cut(torch.cat([q] * 3, 1), k, None)[1] == "alone" != cut(torch.cat([q] * 5, 1), k, None)[1]
-    monkeypatch.setattr(decoding, "shared_memory", lambda device: 166912)
-    assert cut(q, k, None) == (32, "short")
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,7 @@ def on(monkeypatch):
         for module in (dispatch, explanation, launches):
             monkeypatch.setattr(module, "INTERPRETED", False)
         monkeypatch.setattr(explanation, "backend", lambda: "a GPU")
-        for module in (launches, decode):
-            monkeypatch.setattr(module, "shared_memory", lambda device: shared)
+        monkeypatch.setattr(launches, "shared_memory", lambda device: shared)
         monkeypatch.setattr(launcher, "INTERPRETED", True)
         for cached in (dispatch.why_not_this_machine, dispatch._warn_of_version, launches.has_tensor_cores):
             cached.cache_clear()

@@ -14,7 +14,7 @@ Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context 
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 
 import torch
 import triton
@@ -26,7 +26,7 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
-from flashlearn.fast.portable.launches import PortableLaunch, shared_memory
+from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named
 from flashlearn.fast.portable.scores import scored
@@ -35,7 +35,6 @@ from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, chec
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
 CTAS_PER_SM = 2  # one computes while the other waits for memory
-KEYS_ALONE = 512  # at least, of a split whose program has an SM to itself, with tiles twice as large
 MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one CTA merges
 
 
@@ -351,43 +350,9 @@ def max_rows(itemsize: int) -> int:
 def cut(q: Tensor, k: Tensor, left: int | None, splits: int | None = None) -> tuple[int, str]:
     """Into how many splits the keys are cut that some query attends to, unless given, and their launch: `decode_launch`."""
     seen = k.shape[2] if left is None else min(k.shape[2], q.shape[2] + left)
-    if splits is not None:
-        return splits, _kind(splits, seen)
-    sizes = (*q.shape, k.shape[1], q.dtype.itemsize)
-    return _cut_evenly(sizes, seen, sm_count(q.device), shared_memory(q.device))
-
-
-@lru_cache(4096)
-def _cut_evenly(sizes: tuple[int, ...], seen: int, resident: int, room: int) -> tuple[int, str]:
-    """The same for q (B, H_q, N_q, D), H_kv key heads and so many bytes an element, on a GPU with so many SMs."""
-    B, H_q, N_q, D, H_kv, itemsize = sizes
-    alone = None
-    if may_be_alone(H_q * N_q // max(H_kv, 1), D, itemsize, room):
-        alone = splits_alone(B * H_kv, seen, resident)
-    if alone is not None:
-        return alone, "alone"
-    splits = decode_splits(B * H_kv, seen, resident)
-    return splits, _kind(splits, seen)
-
-
-def _kind(splits: int, seen: int) -> str:
-    return "short" if seen <= splits * KEYS_PER_SPLIT else ""
-
-
-def may_be_alone(rows: int, D: int, itemsize: int, room: int) -> bool:
-    """Whether a CTA may have an SM to itself: up to 16 rows and 65 to 128 columns of 16 bits, on a GPU with as much shared
-    memory as an H200."""
-    return rows <= 16 and padded(D) == 128 and itemsize == 2 and room >= 200 * 1024
-
-
-def splits_alone(programs: int, N_k: int, sms: int) -> int | None:
-    """Into how many splits of KEYS_ALONE or more N_k keys are cut so that each SM has one, and few have none.
-
-    None: that cannot be.
-    """
-    splits = sms // max(programs, 1)
-    alone = N_k >= splits * KEYS_ALONE and 8 * splits * programs >= 7 * sms
-    return splits if alone else None
+    if splits is None:
+        splits = decode_splits(q.shape[0] * k.shape[1], seen, sm_count(q.device))
+    return splits, "short" if seen <= splits * KEYS_PER_SPLIT else ""
 
 
 def decode_splits(programs: int, N_k: int, sms: int) -> int:
@@ -404,13 +369,10 @@ def decode_splits(programs: int, N_k: int, sms: int) -> int:
 def decode_launch(rows: int, D: int, itemsize: int, kind: str = "") -> PortableLaunch:
     """One block of all rows; two tiles of K and two of V always under way, in the 99 KB of small GPUs.
 
-    kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a
-    split; "alone" where a program has an SM to itself: tiles twice as large.
+    kind: "short" where a split has at most KEYS_PER_SPLIT keys: then blocks of at most 64, so that there are several to a split.
     """
     block_m = padded(rows)
     tile = 16384 if block_m == 16 else 8192  # bytes of a tile of K: less, where S and O take more registers
-    if kind == "alone":
-        tile *= 2
     block_n = min(max(tile // (padded(D) * itemsize), 16), 64 if kind == "short" else 128)
     return PortableLaunch(block_m, block_n, num_warps=4 if itemsize == 2 else 8, num_stages=3)
 
