@@ -84,7 +84,7 @@ class CTA:
     ds: Any  # (2 * DS_STAGES, KEYS, BLOCK_M): dS^T of both consumers
     dq: Any  # (2, 1, 1, 128, 32) float32: half of a block of dQ for each consumer
     # barriers
-    kv_full: Any  # K, V
+    kv_full: Any  # K and V
     q_do: Any  # Pipeline: Q, dO, lse and delta of a block of queries
     ds_full: Any  # dS^T of both consumers is there; for every other iteration
     dq_parts: Any  # Pipeline from consumers to the warps that add
@@ -96,7 +96,6 @@ class CTA:
     semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
     counters_ptr: Any  # see `Preprocessed`
     # constants, see docs/engineering_log.md
-    PREFETCH: Any  # the first loads are issued before the warps part
     ZERO_NEXT: Any  # CTAs zero-initialise dQ of a later head
     STORE_FIRST: Any  # the first block of keys stores its part of dQ: nobody zero-initialises
     COUNT_PARTS: Any  # CTAs count when their parts of dQ have arrived
@@ -135,7 +134,7 @@ def attention_backward_hopper_kernel(
     ds_smem = gl.allocate_shared_memory(dtype, [2 * DS_STAGES, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
     stats_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], stats_desc.layout)
-    kv_full = make_barriers(2)
+    kv_full = make_barriers(1).index(0)
     full = make_barriers(STAGES)
     ds_full = make_barriers(2)
     free = make_barriers(STAGES)
@@ -144,7 +143,7 @@ def attention_backward_hopper_kernel(
     zeros_full: gl.constexpr = None
     if ZERO_NEXT:
         zeros_full = make_barriers(2)
-    init_barriers(kv_full, 1)
+    mbarrier.init(kv_full, count=1)
     init_barriers(full, 1)
     init_barriers(free, 2)  # consumers
     init_barriers(ds_full, 2)
@@ -168,14 +167,11 @@ def attention_backward_hopper_kernel(
         k_smem, v_smem, q_smem, do_smem, stats_smem, ds_smem, dq_smem,
         kv_full, Pipeline(None, full, free, STAGES), ds_full, Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full,
         dk_desc, dv_desc, dq_desc, semaphores_ptr, counters_ptr,
-        PREFETCH=MASK != "none" and not DETERMINISTIC,
         ZERO_NEXT=ZERO_NEXT,
         STORE_FIRST=not ZEROED and DETERMINISTIC,
         COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
         LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
     )  # fmt: skip
-    if cta.PREFETCH:
-        issue_first_loads(cta.scheduler.coordinates(), cta, inputs)
     gl.warp_specialize(
         [(consume, (0, cta)), (consume, (1, cta)), (load, (cta, inputs)), (add_dq, (0, cta)), (add_dq, (1, cta))],
         [4, 1, 1, 1],
@@ -184,54 +180,39 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
-def issue_first_loads(tile, cta, inputs):
-    """K, the first Q and dO, and V, by TMA: S^T needs no V.
-
-    Deterministic without Q and dO. The kernel may have begun before attention_preprocess_kernel, which writes delta, has ended.
-    """
+def load_k_v(tile, cta, inputs):
+    """K and V of both consumers, by TMA."""
+    mbarrier.expect(cta.kv_full, 4 * inputs.k.block_type.nbytes)
     for i in gl.static_range(2):
-        mbarrier.expect(cta.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
-    load_keys(inputs.k, cta.kv_full.index(0), cta.k, tile)
-    if not cta.problem.DETERMINISTIC and tile.blocks > 0:
-        load_q_do(0, first_query_block(tile.kv_head * cta.problem.group, tile), tile, cta, inputs)
-    load_keys(inputs.v, cta.kv_full.index(1), cta.v, tile)
+        coordinates = [tile.batch, tile.kv_head, tile.start_n + i * KEYS, 0]
+        async_load(inputs.k, coordinates, cta.kv_full, cta.k.index(i))
+        async_load(inputs.v, coordinates, cta.kv_full, cta.v.index(i))
 
 
 @gluon.jit
-def load_keys(desc, full, smem, tile):
-    """K or V of both consumers, by TMA."""
-    for i in gl.static_range(2):
-        async_load(desc, [tile.batch, tile.kv_head, tile.start_n + i * KEYS, 0], full, smem.index(i))
-
-
-@gluon.jit
-def load_q_do(t, at, tile, cta, inputs):
-    """Q and dO of a block of queries, by TMA. Their barrier waits for lse and delta, too."""
+def load_block(t, at, tile, cta, inputs):
+    """Q, dO, lse and delta of a block of queries, by TMA."""
     nbytes: gl.constexpr = inputs.q.block_type.nbytes + inputs.do.block_type.nbytes + inputs.stats.block_type.nbytes
     stage = cta.q_do.index(t)
     full = cta.q_do.full.index(stage)
     mbarrier.expect(full, nbytes)
     async_load(inputs.q, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.q.index(stage))
     async_load(inputs.do, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.do.index(stage))
+    async_load(inputs.stats, [tile.batch, at.head, 0, at.block * cta.problem.BLOCK_M], full, cta.stats.index(stage))
 
 
 @gluon.jit
 def load(cta, inputs):
     """The producer warp: K and V once, then Q, dO, lse and delta of every block of queries."""
     problem, tile = cta.problem, cta.scheduler.coordinates()
-    if not cta.PREFETCH:
-        issue_first_loads(tile, cta, inputs)
+    load_k_v(tile, cta, inputs)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
-    gdc_wait()  # for lse and delta; all that has been issued is older
+    gdc_wait()  # for attention_preprocess_kernel, which writes lse and delta; K and V are older
     gdc_launch_dependents()  # attention_postprocess_kernel may begin: the counters that it reads are zeros by now
     for t in range(problem.group * tile.blocks):
         cta.q_do.producer_acquire(t)
-        if problem.DETERMINISTIC or t > 0:  # else the first are issued
-            load_q_do(t, at, tile, cta, inputs)
-        stage = cta.q_do.index(t)
-        coordinates = [tile.batch, at.head, 0, at.block * problem.BLOCK_M]
-        async_load(inputs.stats, coordinates, cta.q_do.full.index(stage), cta.stats.index(stage))
+        load_block(t, at, tile, cta, inputs)
         at = next_query_block(at, first_head, tile, problem)
 
 
@@ -246,9 +227,7 @@ def consume(CONSUMER: gl.constexpr, cta):
     k, v = cta.k.index(CONSUMER).reshape([KEYS, HEAD_DIM]), cta.v.index(CONSUMER).reshape([KEYS, HEAD_DIM])
     ranges = query_ranges(tile.start_n + CONSUMER * KEYS, tile.batch, problem)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    mbarrier.wait(cta.kv_full.index(0), 0)
-    if not cta.PREFETCH:
-        mbarrier.wait(cta.kv_full.index(1), 0)
+    mbarrier.wait(cta.kv_full, 0)
     first_head = 0
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
@@ -262,8 +241,6 @@ def consume(CONSUMER: gl.constexpr, cta):
         # both are filled before the first product begins: a product under way frees no register
         s_t, dp_t = minus_stats(stats, LSE), minus_stats(stats, DELTA)
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=problem.softcap is None, is_async=True)  # line 10
-        if cta.PREFETCH:
-            mbarrier.wait(cta.kv_full.index(1), 0)  # V; it is there from the first iteration on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         masked = needs_mask(at.block, tile.start_n + (CONSUMER + 1) * KEYS, tile, problem)
@@ -340,12 +317,11 @@ def store_dq(t, CONSUMER: gl.constexpr, dq, cta):
 
 @gluon.jit
 def finish(CONSUMER: gl.constexpr, iterations, dk, dv, cta):
-    """After the last iteration: its half of dQ, then dV and dK to HBM, one after the other from where V was."""
+    """After the last iteration: its half of dQ, then dV and dK to HBM, from where V was, which only this consumer reads."""
     tile = cta.scheduler.coordinates()
     v_smem = cta.v.index(CONSUMER)
-    # Both waits are over, except where no query attends to these keys. Kernels before may still read the memory that dK and dV get
+    # Over, except where no query attends to these keys. Kernels before may still read the memory that dK and dV get
     gdc_wait()
-    mbarrier.wait(cta.kv_full.index(1), 0)  # V has landed; only this consumer reads its V
     if cta.LAST_DQ_FIRST:
         store_last_dq(iterations, CONSUMER, cta)
     store(dv, CONSUMER, tile, v_smem, cta.dv_desc)
