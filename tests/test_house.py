@@ -114,6 +114,20 @@ def test_the_fast_kernels_need_core_torch_and_triton_alone():
         assert names - sys.stdlib_module_names <= {"flashlearn", "torch", "triton"}, path
 
 
+def test_fast_kernels_have_few_parameters_and_short_docstrings():
+    for path in (ROOT / "fast").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                words = ast.get_docstring(node) or ""
+                assert len(words.splitlines()) <= 20, f"{path.name}: {getattr(node, 'name', 'the module')}"
+        for node in functions(path):
+            if node.name.endswith("_kernel"):
+                run_time = [arg for arg in node.args.args if "constexpr" not in ast.unparse(arg)]
+                described = [arg for arg in run_time if not arg.arg.endswith("_desc")]
+                assert len(described) <= 20, f"{node.name}: {len(described)} parameters"
+
+
 WITHOUT_TRITON = """
 import sys
 sys.modules["triton"] = None

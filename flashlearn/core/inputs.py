@@ -142,6 +142,12 @@ def check_qkv(q: Tensor, k: Tensor, v: Tensor) -> Sizes:
     return Sizes(B, H_q, H_kv, N_q, N_k, D)
 
 
+def sizes_of(q: Tensor, k: Tensor) -> Sizes:
+    """What `check_qkv` returned, once more."""
+    (B, H_q, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    return Sizes(B, H_q, H_kv, N_q, N_k, D)
+
+
 def resolve_scale(scale: float | None, D: int) -> float:
     """The factor on q.k: 1 / sqrt(D) unless given."""
     if scale is None:

@@ -15,7 +15,7 @@ from typing import Literal, overload
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, check_qkv, dual
+from flashlearn.core.inputs import check_bool, check_qkv, dual, sizes_of
 from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.core.options import plain_options
 from flashlearn.fast.decode import decode
@@ -91,7 +91,7 @@ def flash_attention(
         o, lse = once_differentiable(_attention_forward, q, k, v, causal, scale)
     else:
         options = options_of(
-            q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
+            q, sizes_of(q, k), causal=causal, window=window, documents=documents, key_range=key_range,
             softcap=softcap, alibi=alibi, sinks=sinks, scale=scale, check=check,
         )  # fmt: skip
         differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import triton
 from torch import Tensor
 
-from flashlearn.core.inputs import check_qkv
+from flashlearn.core.inputs import sizes_of
 from flashlearn.core.mask import KeyRange, Window
 from flashlearn.fast.api import prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
@@ -79,7 +79,7 @@ def explain(
     asked = window
     window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
     options = options_of(
-        q, check_qkv(q, k, v), causal=causal, window=window, documents=documents, key_range=key_range,
+        q, sizes_of(q, k), causal=causal, window=window, documents=documents, key_range=key_range,
         softcap=softcap, alibi=alibi, sinks=sinks, scale=scale,
     )  # fmt: skip
     if INTERPRETED:

@@ -12,7 +12,7 @@ from typing import Literal, overload
 
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, check_qkv
+from flashlearn.core.inputs import check_bool, sizes_of
 from flashlearn.core.mask import Window
 from flashlearn.fast.api import differentiated, once_differentiable, prepare
 from flashlearn.fast.options_operator import check_offsets, flat, general_forward, options_of
@@ -55,7 +55,7 @@ def flash_attention_varlen(
     q, k, v = (t.transpose(0, 1)[None] if isinstance(t, Tensor) else t for t in (q, k, v))  # (1, H, T, D)
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
-    size = check_qkv(q, k, v)
+    size = sizes_of(q, k)
     check_offsets(q, cu_seqlens_q, size.N_q, "cu_seqlens_q")
     check_offsets(q, cu_seqlens_k, size.N_k, "cu_seqlens_k")
     if len(cu_seqlens_q) != len(cu_seqlens_k):
