@@ -14,10 +14,11 @@ FOLDED = {"imports": ("hide-input", "Imports"), "predict": ("hide-input", "Code"
 FOLDED["here"] = ("hide-cell", WHERE)
 
 
-def opening(source: str, links: str) -> tuple[str, str]:
-    """(what stands before the first picture, what stands behind it) of a notebook's first cell, as Markdown.
+def opening(source: str, links: str, picture: str = "") -> tuple[str, str]:
+    """(what the first screen has, what follows) of a notebook's first cell, as Markdown.
 
-    Before: the title, its first paragraphs as a lead, and in the margin what the reader will do and where to run it.
+    The first screen: the title, its first paragraphs as a lead, the picture, and in the margin what the reader will do and
+    where to run it.
     """
     title, *blocks = re.split(r"\n\s*\n", source.strip())
     goals = next((at for at, block in enumerate(blocks) if block.startswith("You will")), len(blocks))
@@ -25,9 +26,13 @@ def opening(source: str, links: str) -> tuple[str, str]:
     lead = 1
     while lead < len(text) and len(" ".join(text[: lead + 1]).split()) <= LEAD:
         lead += 1
-    beside = "\n\n".join([*margin, links])
-    first = f"`````{{container}} opening\n````{{container}} lead\n{_joined(text[:lead])}\n````\n````{{container}} margin\n{beside}\n````\n`````"
+    parts = [_container("lead", _joined(text[:lead])), picture, _container("margin", _joined([*margin, links]))]
+    first = _container("opening", _joined([part for part in parts if part]), "`````")
     return f"{without_number(title)}\n\n{first}", _joined([*text[lead:], *blocks[goals + 2 :]])
+
+
+def _container(name: str, inside: str, fence: str = "````") -> str:
+    return f"{fence}{{container}} {name}\n{inside}\n{fence}"
 
 
 def _joined(blocks: list[str]) -> str:

@@ -34,7 +34,8 @@ def named(svg: str, slug: str, label: str = "") -> str:
 
 def cover(wide: str, narrow: str) -> str:
     """A chapter's first picture, for those who see it; the figure itself says what it shows. A plot has one layout."""
-    if narrow.startswith("<svg") and 'class="scene"' in narrow:
+    wide, narrow = (svg.replace("<svg ", '<svg preserveAspectRatio="xMinYMin" ', 1) for svg in (wide, narrow))
+    if 'class="scene"' in narrow:
         return f'<span class="wide">{wide}</span><span class="narrow">{narrow}</span>'
     return wide
 

@@ -70,10 +70,11 @@ class Book:
         for cell in notebook.cells:
             if cell.cell_type == "code":
                 chapter.fold(cell)
-        first, rest = chapter.opening(notebook.cells[0].source, self.links(path, "links"))
+        picture = ""
         if cover := self.pictures.covers.get(path.stem[:2]):
             link = f'<a href="#picture-{cover.slug}" aria-label="the first picture, in its place">'
-            first += f'\n\n<figure class="first">{link}{figures.cover(cover.wide, cover.narrow)}</a></figure>'
+            picture = f'<figure class="first">{link}{figures.cover(cover.wide, cover.narrow)}</a></figure>'
+        first, rest = chapter.opening(notebook.cells[0].source, self.links(path, "links"), picture)
         notebook.cells[:1] = [new_markdown_cell(first), new_markdown_cell(rest)][: 2 if rest else 1]
 
     def download(self, path: Path, notebook: Any) -> None:

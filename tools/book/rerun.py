@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import re
@@ -22,7 +23,12 @@ from typing import Any
 
 from flashlearn.show.draw.scene import Scene
 
-NARROW = 5.2, 4.2  # inches of a plot on a phone, whose text then is at least 12 pixels high
+NARROW = (
+    (5.2, 4.2),
+    (6.2, 4.6),
+    (7.4, 5.0),
+    (8.8, 5.2),
+)  # inches of a plot on a phone: the first in which no words collide
 COLOURS = {  # of the style, and what a page calls them
     "#ffffff": "var(--plot-ground)",
     "#000000": "var(--ink)",
@@ -81,15 +87,16 @@ class Gallery:
         if isinstance(plot, Scene):
             wide = narrow = plot.svg(key="scene")
         else:
-            wide = narrow = svg_of(plot, figsize)
-            if shown.figure is None or shown.figure.axes[0].axison:  # panels without axes are placed for one width
-                narrow = svg_of(plot, NARROW)
+            wide, collisions = svg_of(plot, figsize)
+            tried = (svg_of(plot, size) for size in NARROW)
+            narrow = next((svg for svg, words in tried if words <= collisions), wide)
         self.shown.append({"cell": self.cell, "kind": "plot", "alt": shown.alt, "wide": wide, "narrow": narrow})
 
 
-def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> str:
-    """A plot as SVG for a page: text as text, and the page's own ground and ink."""
+def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[str, int]:
+    """A plot as SVG for a page, text as text and in the page's own ground and ink; and how many of its words collide."""
     from matplotlib import style
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     from flashlearn.show.animation import DPI, STYLE
@@ -97,9 +104,23 @@ def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> str:
     stream = io.StringIO()
     with style.context([STYLE, {"svg.fonttype": "none", "svg.hashsalt": "flashlearn", "svg.image_inline": True}]):
         fig = Figure(figsize=figsize, dpi=DPI, layout="constrained")
+        FigureCanvasAgg(fig)
         plot(fig.add_subplot())
+        fig.draw_without_rendering()
+        words = collisions(fig)
         fig.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return in_colours(stream.getvalue())
+    return in_colours(stream.getvalue()), words
+
+
+def collisions(fig: Any) -> int:
+    """How many pairs of words in a figure lie on each other, and how many stick out of it."""
+    from matplotlib.text import Text
+
+    texts = [each for each in fig.findobj(Text) if each.get_visible() and each.get_text().strip()]
+    boxes = [each.get_window_extent() for each in texts]
+    out = sum(box.x0 < -1 or box.x1 > fig.bbox.x1 + 1 for box in boxes)
+    smaller = [box.shrunk(0.9, 0.7) for box in boxes]
+    return out + sum(one.overlaps(other) for one, other in itertools.combinations(smaller, 2))
 
 
 def in_colours(svg: str) -> str:
