@@ -6,7 +6,7 @@
 
     run    {run, titles, still}: the run as `player.mount` takes it, with all its `scenes`, if its painter makes scenes;
            the titles of runs side by side; and the step that stands for the whole
-    plot   {alt, wide, narrow}: a plot as SVG in two layouts, in the colours of the page
+    plot   {alt, wide, narrow}: a plot as SVG in two layouts, or a scene
 """
 
 from __future__ import annotations
@@ -29,16 +29,6 @@ NARROW = (
     (7.4, 5.0),
     (8.8, 5.2),
 )  # inches of a plot on a phone: the first in which no words collide
-COLOURS = {  # of the style, and what a page calls them
-    "#ffffff": "var(--plot-ground)",
-    "#000000": "var(--ink)",
-    "#1a1a1a": "var(--ink)",
-    "#8a8a8a": "var(--quiet)",
-    "#666666": "var(--quiet)",
-    "#555555": "var(--quiet)",
-}
-
-
 RECTANGLE = re.compile(r'd="M(\S+) (\S+)L([^\sLz]+) \2L\3 ([^\sLz]+)L\1 \4(?:L\1 \2)?z"')
 
 
@@ -94,7 +84,7 @@ class Gallery:
 
 
 def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[str, int]:
-    """A plot as SVG for a page, text as text and in the page's own ground and ink; and how many of its words collide."""
+    """A plot as SVG for a page, text as text and without a ground; and how many of its words collide."""
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -108,8 +98,13 @@ def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[st
         plot(fig.add_subplot())
         fig.draw_without_rendering()
         words = collisions(fig)
-        fig.savefig(stream, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    return in_colours(stream.getvalue()), words
+        fig.savefig(
+            stream,
+            format="svg",
+            transparent=True,
+            metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
+        )
+    return for_page(stream.getvalue()), words
 
 
 def collisions(fig: Any) -> int:
@@ -123,14 +118,11 @@ def collisions(fig: Any) -> int:
     return out + sum(one.overlaps(other) for one, other in itertools.combinations(smaller, 2))
 
 
-def in_colours(svg: str) -> str:
+def for_page(svg: str) -> str:
     """matplotlib's SVG as a part of a page, without what only a file needs."""
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!.*?>|<\?xml.*?\?>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'<svg [^>]*?viewBox="([^"]*)"[^>]*>', r'<svg class="plot" viewBox="\1">', svg, count=1)
     svg = re.sub(r"<[^>]*>", lambda tag: _short(tag[0]), svg)
-    for colour, name in COLOURS.items():
-        svg = svg.replace(colour, name)
-    svg = re.sub(r'<text style="(?![^"]*fill)', '<text style="fill: var(--ink); ', svg)
     return re.sub(r"\s*\n\s*", "\n", svg).strip()
 
 
@@ -140,7 +132,10 @@ def _short(tag: str) -> str:
     tag = re.sub(r"\s*\n\s*", " ", tag)
     tag = re.sub(r" ?(?<![a-z])([MLCQz])(?: |(?=\"))", r"\1", tag) if tag.startswith("<path") else tag
     tag = RECTANGLE.sub(r'd="M\1 \2H\3V\4H\1z"', tag)
-    return re.sub(r"font: ([^;\"]*?)([\d.]+px)[^;\"]*", r"font: \1\2 var(--labels)", tag)
+    tag = re.sub(r"font: ([^;\"]*?)([\d.]+px)[^;\"]*", r"font: \1\2 var(--labels)", tag)
+    return re.sub(
+        r"font-family: [^;\"]*", lambda face: f"font-family: var(--{'mono' if 'Mono' in face[0] else 'labels'})", tag
+    )
 
 
 def run(path: Path, gallery: Gallery) -> None:
