@@ -111,11 +111,20 @@ def collisions(fig: Any) -> int:
     """How many pairs of words in a figure lie on each other, and how many stick out of it."""
     from matplotlib.text import Text
 
-    texts = [each for each in fig.findobj(Text) if each.get_visible() and each.get_text().strip()]
+    beyond = {label for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) for label in not_drawn(axis)}
+    found = (each for each in fig.findobj(Text) if each.get_visible() and each.get_text().strip())
+    texts = [each for each in found if each not in beyond]
     boxes = [each.get_window_extent() for each in texts]
     out = sum(box.x0 < -1 or box.x1 > fig.bbox.x1 + 1 for box in boxes)
     smaller = [box.shrunk(0.9, 0.7) for box in boxes]
     return out + sum(one.overlaps(other) for one, other in itertools.combinations(smaller, 2))
+
+
+def not_drawn(axis: Any) -> list[Any]:
+    """The labels of an axis's ticks that are outside its range."""
+    low, high = sorted(axis.get_view_interval())
+    ticks = zip(axis.get_majorticklocs(), axis.get_majorticklabels(), strict=False)
+    return [label for at, label in ticks if not low <= at <= high]
 
 
 def for_page(svg: str) -> str:
