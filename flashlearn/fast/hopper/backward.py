@@ -51,7 +51,7 @@ from flashlearn.fast.hopper.backward_common import (
     register_order,
 )
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess
-from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
+from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import heads_beside, store_tile_index
 from flashlearn.fast.hopper.semaphores import (
@@ -111,7 +111,7 @@ def attention_backward_hopper_kernel(
     counters_ptr,
     # int32, what `make_semaphores` makes, or None
     semaphores_ptr,
-    # see `Problem`
+    # see `Problem`; in this order N_q and N_k are not loaded as a pair, which costs registers
     ranges_ptr, range_stride, N_q, N_k, kv_heads, group, scale, softcap,
     # if SIDE_BY_SIDE, how many heads run side by side
     heads_at_once,
@@ -134,23 +134,15 @@ def attention_backward_hopper_kernel(
     ds_smem = gl.allocate_shared_memory(dtype, [2 * DS_STAGES, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
     stats_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], stats_desc.layout)
-    kv_full = make_barriers(1).index(0)
-    full = make_barriers(STAGES)
-    ds_full = make_barriers(2)
-    free = make_barriers(STAGES)
-    dq_full = make_barriers(2)
-    dq_free = make_barriers(2)
+    kv_full = make_barriers(1, COUNT=1).index(0)
+    full = make_barriers(STAGES, COUNT=1)
+    ds_full = make_barriers(2, COUNT=2)
+    free = make_barriers(STAGES, COUNT=2)
+    dq_full = make_barriers(2, COUNT=1)
+    dq_free = make_barriers(2, COUNT=1)
     zeros_full: gl.constexpr = None
     if ZERO_NEXT:
-        zeros_full = make_barriers(2)
-    mbarrier.init(kv_full, count=1)
-    init_barriers(full, 1)
-    init_barriers(free, 2)  # consumers
-    init_barriers(ds_full, 2)
-    init_barriers(dq_full, 1)
-    init_barriers(dq_free, 1)
-    if ZERO_NEXT:
-        init_barriers(zeros_full, 1)
+        zeros_full = make_barriers(2, COUNT=1)
         for i in gl.static_range(2):
             mbarrier.arrive(dq_free.index(i), count=1)  # a new barrier lets pass; this one does once zeros have left
     if DETERMINISTIC:

@@ -52,7 +52,7 @@ from flashlearn.fast.hopper.backward_common import (
     register_order,
 )
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, postprocess, preprocess, tiles_of_dq
-from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
+from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import store_tile_index
 from flashlearn.fast.hopper.semaphores import (
@@ -133,28 +133,17 @@ def attention_backward_wide_kernel(
     ds_smem = gl.allocate_shared_memory(dtype, [2, KEYS, KEYS], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [DQ_TILES, 1, 1, 128, 32], dq_desc.layout)
     stats_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 2, KEYS], stats_desc.layout)
-    k_full = make_barriers(1)
-    v_full = make_barriers(1)
-    q_full = make_barriers(2)
-    q_free = make_barriers(2)
-    do_full = make_barriers(DO_STAGES)
-    do_free = make_barriers(DO_STAGES)
-    p_full = make_barriers(1)
-    p_free = make_barriers(1)
-    ds_full = make_barriers(2)
-    dq_full = make_barriers(DQ_FULL)
-    dq_free = make_barriers(DQ_TILES)
-    init_barriers(k_full, 1)
-    init_barriers(v_full, 1)
-    init_barriers(q_full, 1)
-    init_barriers(q_free, 2)  # consumers
-    init_barriers(do_full, 1)
-    init_barriers(do_free, 2)
-    init_barriers(p_full, 1)
-    init_barriers(p_free, 1)
-    init_barriers(ds_full, 1)
-    init_barriers(dq_full, 1)
-    init_barriers(dq_free, 1)
+    k_full = make_barriers(1, COUNT=1)
+    v_full = make_barriers(1, COUNT=1)
+    q_full = make_barriers(2, COUNT=1)
+    q_free = make_barriers(2, COUNT=2)
+    do_full = make_barriers(DO_STAGES, COUNT=1)
+    do_free = make_barriers(DO_STAGES, COUNT=2)
+    p_full = make_barriers(1, COUNT=1)
+    p_free = make_barriers(1, COUNT=1)
+    ds_full = make_barriers(2, COUNT=1)
+    dq_full = make_barriers(DQ_FULL, COUNT=1)
+    dq_free = make_barriers(DQ_TILES, COUNT=1)
     if DETERMINISTIC:
         index_smem = store_tile_index(tile_index)
         semaphores_ptr += 1

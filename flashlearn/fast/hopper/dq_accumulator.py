@@ -24,6 +24,7 @@ from torch import Tensor
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.launcher import launch, uninitialised
+from flashlearn.fast.portable.options import named
 from flashlearn.fast.target import check_grid, padded
 
 TILE = tl.constexpr(4096)  # numbers of 64 queries and 64 columns
@@ -69,12 +70,12 @@ def preprocess(
     accumulator = uninitialised(o, (B, H, blocks * tiles * 128, 32), torch.float32)
     counters = uninitialised(o, (B, H, 2), torch.int32)
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
-    strides = (o.stride(), do.stride())
+    strides = (named(o.stride()), named(do.stride()))
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, lse, dlse))
     launch(
         attention_preprocess_kernel, check_grid((blocks, H, B)),
         (
-            o, do, lse, dlse, stats, accumulator, counters, *strides[0], *strides[1], N, factor,
+            o, do, lse, dlse, stats, accumulator, counters, *strides, N, factor,
             B * H if zeroed is None else zeroed,
         ),
         dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D), TILES=tiles),
@@ -87,9 +88,7 @@ def preprocess(
 def attention_preprocess_kernel(
     # dlse may be None
     o_ptr, do_ptr, lse_ptr, dlse_ptr, stats_ptr, accumulator_ptr, counters_ptr,
-    # strides of o and do (B, H_q, N_q, D); the others are contiguous
-    stride_ob, stride_oh, stride_om, stride_od,
-    stride_dob, stride_doh, stride_dom, stride_dod,
+    stride_o, stride_do,  # `Strides` of o and do (B, H_q, N_q, D); the others are contiguous
     N_q, factor, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     TILES: tl.constexpr,  # of dQ
@@ -101,10 +100,10 @@ def attention_preprocess_kernel(
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
     exists = offs_m < N_q
     mask = exists[:, None] & (offs_d < HEAD_DIM)[None, :]
-    o_ptr += batch * stride_ob + head * stride_oh
-    do_ptr += batch * stride_dob + head * stride_doh
-    o = tl.load(o_ptr + offs_m[:, None] * stride_om + offs_d[None, :] * stride_od, mask=mask, other=0.0)
-    do = tl.load(do_ptr + offs_m[:, None] * stride_dom + offs_d[None, :] * stride_dod, mask=mask, other=0.0)
+    o_ptr += batch * stride_o.b + head * stride_o.h
+    do_ptr += batch * stride_do.b + head * stride_do.h
+    o = tl.load(o_ptr + offs_m[:, None] * stride_o.n + offs_d[None, :] * stride_o.d, mask=mask, other=0.0)
+    do = tl.load(do_ptr + offs_m[:, None] * stride_do.n + offs_d[None, :] * stride_do.d, mask=mask, other=0.0)
     number = batch * tl.num_programs(1) + head
     if number < zeroed:
         block = number * tl.num_programs(0) + tl.program_id(0)
@@ -135,7 +134,7 @@ def postprocess(preprocessed: Preprocessed, scale: float, dq: Tensor, group: int
     block_m = block_of_queries(D)
     launch(
         attention_postprocess_kernel, check_grid((triton.cdiv(N, block_m), H, B)),
-        (preprocessed.accumulator, dq, preprocessed.counters, *dq.stride(), N, scale, group, added),
+        (preprocessed.accumulator, dq, preprocessed.counters, named(dq.stride()), N, scale, group, added),
         dict(HEAD_DIM=D, BLOCK_M=block_m, TILES=tiles_of_dq(D)),
         key=(dq.dtype, dq.device, dq.stride()), dependent=dependent(dq.device),
     )  # fmt: skip
@@ -144,14 +143,14 @@ def postprocess(preprocessed: Preprocessed, scale: float, dq: Tensor, group: int
 @triton.jit(do_not_specialize=["N_q", "group", "added"])
 def attention_postprocess_kernel(
     accumulator_ptr, dq_ptr, counters_ptr,
-    stride_b, stride_h, stride_m, stride_d,  # of dq (B, H_q, N_q, D); the others are contiguous
+    stride_dq,  # `Strides` of dq (B, H_q, N_q, D); the others are contiguous
     N_q, scale, group, added,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
     """dQ = scale * the sum of dS K, for one block of queries: tiles of 64 by 64."""
     head, batch = tl.program_id(1).to(tl.int64), tl.program_id(2).to(tl.int64)
     block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
-    dq_ptr += batch * stride_b + head * stride_h
+    dq_ptr += batch * stride_dq.b + head * stride_dq.h
     kv_head, kv_heads = (batch * tl.num_programs(1) + head) // group, tl.num_programs(2) * tl.num_programs(1) // group
     complete = tl.atomic_add(counters_ptr + 2 * kv_head + 1, 0, sem="acquire") == added
     # the last head waits in any case: a kernel that follows relies on the end of the pass
@@ -165,5 +164,7 @@ def attention_postprocess_kernel(
         dq = sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
         mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
         tl.store(
-            dq_ptr + offs_m[:, None] * stride_m + offs_d[None, :] * stride_d, dq.to(dq_ptr.dtype.element_ty), mask=mask
+            dq_ptr + offs_m[:, None] * stride_dq.n + offs_d[None, :] * stride_dq.d,
+            dq.to(dq_ptr.dtype.element_ty),
+            mask=mask,
         )

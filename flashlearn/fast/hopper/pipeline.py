@@ -95,14 +95,16 @@ class Pipeline:
 
 
 @gluon.jit
-def make_barriers(number: gl.constexpr):
-    """So many barriers in shared memory, to be initialised by `init_barriers`."""
-    return gl.allocate_shared_memory(gl.int64, [number, 1], mbarrier.MBarrierLayout())
+def make_barriers(number: gl.constexpr, COUNT: gl.constexpr = None):
+    """So many barriers in shared memory, initialised with COUNT unless that is None: then `init_barriers` must follow."""
+    return init_barriers(gl.allocate_shared_memory(gl.int64, [number, 1], mbarrier.MBarrierLayout()), COUNT)
 
 
 @gluon.jit
-def init_barriers(barriers, count: gl.constexpr):
-    """A phase of each barrier is over once `count` have arrived."""
-    NUMBER: gl.constexpr = barriers.shape[0]
-    for i in gl.static_range(NUMBER):
-        mbarrier.init(barriers.index(i), count=count)
+def init_barriers(barriers, COUNT: gl.constexpr):
+    """A phase of each barrier is over once COUNT have arrived."""
+    if COUNT is not None:
+        NUMBER: gl.constexpr = barriers.shape[0]
+        for i in gl.static_range(NUMBER):
+            mbarrier.init(barriers.index(i), count=COUNT)
+    return barriers
