@@ -147,9 +147,9 @@ def _check_panels(runs: Mapping, masks: Mapping[str, Tensor]) -> None:
 
 
 def _panels(names: Mapping, shapes: Sequence[tuple], narrow: bool, under: float) -> tuple[Scene, list[Grid]]:
-    """A scene with the names of its panels, and where each panel's cells go: side by side, in rows of up to four."""
+    """A scene with the names of its panels, and where each panel's cells go: side by side, in rows of up to five."""
     room, count = NARROW if narrow else WIDE, len(shapes)
-    columns = min(count, 2) if narrow else count if count <= 4 else 3
+    columns = min(count, 2) if narrow else count if count <= 5 else 3
     wide = (room - 2 * PAD - GAP * (columns - 1)) / columns
     size = min(HIGHEST / max(1, *(rows for rows, _ in shapes)), wide / max(1, *(cols for _, cols in shapes)), 30)
     titles = [wrapped(name, wide, 14, bold=True) for name in names]
@@ -179,7 +179,7 @@ def _cells(scene: Scene, grid: Grid, seen: Cells, inside: Cells) -> None:
     for look in (SEEN, HIDDEN, NEVER):
         for block in blocks_of([[kind is look for kind in row] for row in kinds]):
             if look.hatched:
-                scene.hatch(grid.rect(*block), look.face)
+                scene.hatch(grid.rect(*block), look.face if look is NEVER else "")  # the ground is white
             else:
                 scene.rect(grid.rect(*block), look.face, look.tone)
     scene.cell_lines(grid)
