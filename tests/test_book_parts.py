@@ -461,7 +461,7 @@ def test_an_explorer_of_the_book_begins_as_its_cell_says():
 def test_the_grid_holds_what_the_text_asks_for():
     grid = runs.grid()
     assert (3, 5) in grid[3][5] and (1, 1) in grid[4][8] and (3, 3) in grid[4][12]
-    offered = {control["name"]: control.get("values") for control in runs.controls() if "name" in control}
+    offered = {control["name"]: control.get("values") for control in runs.controls(grid) if "name" in control}
     for D, lengths in grid.items():
         for N, pairs in lengths.items():
             assert D in offered["D"] and N in offered["N"]

@@ -16,7 +16,7 @@ from flashlearn.exercises.questions import QUESTIONS
 from flashlearn.show.frame import as_runs, count, rescales
 from tools.lecture import runs
 from tools.lecture.__main__ import SLIDES
-from tools.lecture.page import chosen, clock
+from tools.lecture.page import chosen, clock, paper
 from tools.lecture.runs import NUMBERS, PLOTS, RUNS
 from tools.lecture.slides import Choice, Poll, Slide, planned, read
 
@@ -84,7 +84,7 @@ def test_a_poll_is_a_list(tmp_path):
     ("text", "wrong"),
     [
         ("# A\nminute: 3, 3\n\n", "ask N in 03_online_softmax.md, 'A', got 'minute: 3, 3'"),
-        ("# A\nrun: tiles\nplot: roofline\n\n", "at most one of run, plot, question, poll in 03"),
+        ("# A\nrun: tiles\nplot: roofline\n\n", "at most one of run, plot, explorer, question, poll in 03"),
         ("# A\n\n{{none}}\n", "in 03_online_softmax.md, got {{none}}"),
         ("# A\npoll: ?\n\n- a :: b\n- c :: d\n- e :: f\n", "one right choice, marked"),
         ("# A\npoll: ?\n\n- [x] a :: b\n- c :: d\n", "three to five choices, got 2"),
@@ -120,6 +120,12 @@ def test_a_run_stops_at_about_eight_steps(name):
     if count(run) > 9 and name != "merge_tree":
         rising = {step.number for steps in run.values() for step in steps if rescales(step)}
         assert not rising or rising & set(stops[1:]), "a rescaling is among them"
+
+
+@pytest.mark.parametrize(("size", "printed"), [((880, 330), [0, 1, 2, 4, 6, 8, 9, 11]), ((736, 534), [0, 2, 8, 11])])
+def test_of_tall_pictures_four_are_printed(size, printed):
+    stops = [0, 1, 2, 4, 6, 8, 9, 11]
+    assert paper(stops, size) == printed and paper(stops[:2], (736, 534)) == [0, 1]
 
 
 def test_steps_of_a_slide_and_questions_are_kept():

@@ -20,8 +20,8 @@ COLAB = ROOT / "build" / "book-colab"
 CACHE = ROOT / "build" / "book-cache"  # what takes long to make, by what it was made from
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
-SCRIPTS += [BROWSER / f"{name}.js" for name in ("picture", "player", "explorer", "recorded", "question")]
-SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "tiling", "runs", "predict", "search", "start")]
+SCRIPTS += [BROWSER / f"{name}.js" for name in ("picture", "player", "explorer", "recorded", "tiling", "question")]
+SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "runs", "predict", "search", "start")]
 
 
 def build(numbers: Sequence[str] = ()) -> int:

@@ -38,7 +38,10 @@ SHOWN = tiling.V1, tiling.V2
 START = {"N": 12, "D": 4, "block_q": 3, "block_k": 3, "sram": 59, "mask": tiling.CAUSAL}
 
 
-def grid() -> dict[int, dict[int, list[tuple[int, int]]]]:
+Grid = dict[int, dict[int, list[tuple[int, int]]]]
+
+
+def grid() -> Grid:
     """The blocks (block_q, block_k) recorded for every D and N: all that are not too many."""
 
     def pairs(N: int, sides: tuple[int, ...]) -> list[tuple[int, int]]:
@@ -47,9 +50,8 @@ def grid() -> dict[int, dict[int, list[tuple[int, int]]]]:
     return {D: {N: pairs(N, sides) for N, sides in lengths.items()} for D, lengths in SIDES.items()}
 
 
-def controls() -> list[dict[str, Any]]:
+def controls(there: Grid) -> list[dict[str, Any]]:
     """Those of the notebook's explorer that there are runs for, with the values that there are runs for."""
-    there = grid()
     values: dict[str, set[int]] = {
         "N": {N for lengths in there.values() for N in lengths},
         "D": set(there),
@@ -62,6 +64,12 @@ def controls() -> list[dict[str, Any]]:
         shown.append(control._replace(values=tuple(sorted(values.get(name, ()))) or control.values).described(name))
     label, help = tiling.TilingExplorer.buttons["next_rescaling"]
     return [*shown, {"press": "next_rescaling", "label": label, "help": help}]
+
+
+def constants(there: Grid) -> str:
+    """What tiling.js imports from grid.js."""
+    every = {"CONTROLS": controls(there), "GRID": there, "START": START}
+    return "".join(f"export const {name} = {json.dumps(each, ensure_ascii=False)};\n" for name, each in every.items())
 
 
 def named(N: int, D: int, block_q: int, block_k: int, mask: str) -> str:
@@ -108,15 +116,19 @@ def hardware() -> list[dict]:
 
 def write(static: Path, most: int | None = None) -> None:
     """Write it all into the folder of static files, at most so many runs."""
-    (static / "runs").mkdir(parents=True, exist_ok=True)
-    constants = {"CONTROLS": controls(), "GRID": grid(), "START": START}
-    lines = (f"export const {name} = {json.dumps(value, ensure_ascii=False)};\n" for name, value in constants.items())
-    (static / "grid.js").write_text("".join(lines), encoding="utf-8")
+    static.mkdir(parents=True, exist_ok=True)
+    (static / "grid.js").write_text(constants(grid()), encoding="utf-8")
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
-    blocks = [(N, D, *pair) for D, lengths in grid().items() for N, pairs in lengths.items() for pair in pairs]
+    record(grid(), static / "runs", most)
+
+
+def record(there: Grid, folder: Path, most: int | None = None) -> None:
+    """Write the runs of these blocks under all masks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    blocks = [(N, D, *pair) for D, lengths in there.items() for N, pairs in lengths.items() for pair in pairs]
     settings = [(*each, mask) for each in blocks for mask in tiling.MASKS]
     for each in tqdm(settings[:most], "recorded runs", unit="run", disable=None):
         data = json.dumps(setting(*each), ensure_ascii=False, separators=(",", ":")).encode()
         text = base64.b64encode(gzip.compress(data, mtime=0)).decode()
         script = f'(window.flashlearnRuns ??= new Map()).set("{named(*each)}","{text}");\n'
-        (static / "runs" / f"{named(*each)}.js").write_text(script, encoding="utf-8")
+        (folder / f"{named(*each)}.js").write_text(script, encoding="utf-8")

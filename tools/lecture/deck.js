@@ -68,14 +68,20 @@ class Deck {
   }
 
   furnish(slide) {
-    const [run, poll] = [slide.querySelector(".run"), slide.querySelector(".poll")];
+    const [run, poll, explorer] = [".run", ".poll", ".explorer"].map((kind) => slide.querySelector(kind));
     if (poll) slide.vote = new Vote(poll);
+    if (explorer) slide.explored = tilingExplorer(explorer, { own: false, wide: true, link: () => this.address(slide).href, moved: () => this.explored(slide) });
     if (!run) return;
-    const data = JSON.parse(run.nextElementSibling.textContent);
+    const { narrow, ...data } = JSON.parse(run.nextElementSibling.textContent); // a hall has room for the wide layout
     slide.stops = data.stops;
     slide.player = mount(run, data);
     slide.player.root.style.setProperty("--ratio", data.size[0] / data.size[1]);
     slide.player.root.addEventListener("step", () => slide === this.slide && this.moved());
+  }
+
+  explored(slide) {
+    slide.player = slide.explored.player;
+    if (slide === this.slide) this.moved();
   }
 
   get slide() {
@@ -107,7 +113,7 @@ class Deck {
   beside(forward) {
     const { player, slide } = this;
     if (!player) return undefined;
-    const stops = this.all ? [...Array(player.count).keys()] : slide.stops;
+    const stops = this.all || !slide.stops ? [...Array(player.count).keys()] : slide.stops;
     return forward ? stops.find((step) => step > player.step) : stops.findLast((step) => step < player.step);
   }
 
@@ -140,17 +146,25 @@ class Deck {
     this.moved();
   }
 
-  // State and step in the address, "#4.3", both counted from 1; and from there.
+  // Slide and step in the address, "#4.3", both counted from 1, and the setting of an explorer: "#21.3&N=8"; and from there.
   moved() {
-    const step = this.player ? `.${this.player.step + 1}` : "";
-    history.replaceState(null, "", `#${this.place + 1}${step}`);
+    history.replaceState(null, "", this.address(this.slide).hash);
     this.number.textContent = `${this.place + 1} / ${this.slides.length}${this.all ? " · all steps" : ""}`;
     this.speaker?.look();
   }
 
+  address(slide) {
+    const { step, ...setting } = slide.explored?.state() ?? { step: (slide.player?.step ?? -1) + 1 };
+    const more = slide.explored ? `&${new URLSearchParams(setting)}` : "";
+    return new URL(`#${this.slides.indexOf(slide) + 1}${step ? `.${step}` : ""}${more}`, location.href);
+  }
+
   follow() {
-    const [place, step] = location.hash.slice(1).split(".").map(Number);
+    const [at, ...setting] = location.hash.slice(1).split("&");
+    const [place, step] = at.split(".").map(Number);
     const here = this.slides[place - 1] ? place - 1 : 0;
+    const { explored } = this.slides[here];
+    if (explored && setting.length) explored.follow({ ...Object.fromEntries(new URLSearchParams(setting.join("&"))), step });
     if (here !== this.place) this.show(here);
     if (step && this.player) this.player.go(step - 1);
     this.moved();
@@ -261,6 +275,8 @@ class Speaker {
     const page = this.window.document;
     const holder = make("div", { class: "deck" }, page.importNode(deck.slide, true));
     parts.now.replaceChildren(holder);
+    const inputs = (root) => [...root.querySelectorAll("input, select")];
+    inputs(holder).forEach((input, place) => (input.value = inputs(deck.slide)[place].value));
     parts.now.classList.toggle("black", document.body.classList.contains("black"));
     parts.notes.innerHTML = deck.slide.querySelector(".notes").innerHTML;
     parts.next.textContent = `Next: ${this.after()}`;
@@ -296,7 +312,7 @@ class Speaker {
 // Whether a control that has the focus uses this key itself.
 function owns(target, key) {
   if (target.closest("button, summary, a")) return key === " " || key === "Enter";
-  return target.closest("input[type=range]") && (key.startsWith("Arrow") || key === "Home" || key === "End");
+  return target.closest("input[type=range], select") && (key.startsWith("Arrow") || key === "Home" || key === "End" || key === " ");
 }
 
 function open(page, content) {

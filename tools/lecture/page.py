@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,18 @@ from tqdm import tqdm
 from flashlearn.core.steps import Step
 from flashlearn.show.bundle import browser_text
 from flashlearn.show.draw.style import STYLE, stylesheet
-from flashlearn.show.frame import DPI, as_runs, at, count, look, paint, png, rescales, transcript
+from flashlearn.show.frame import DPI, as_runs, at, count, layouts, look, paint, png, rescales, transcript
 from flashlearn.show.player import page_run
+from tools.book import runs as recorded
 from tools.book.formulas import characters, font, mathml
 from tools.lecture.runs import NUMBERS, PLOTS, RUNS, Plot
 from tools.lecture.slides import Planned, Poll, Slide, with_numbers
 
 HERE = Path(__file__).parent
 SECONDS = 1.2  # how long a step stands while playing
+TALL, FEW = 1.6, 4  # of pictures that are less than so many times as wide as high, so many are printed
 STEPS = 8  # of a run at which Page Down stops, unless its slide says otherwise
+EXPLORED: recorded.Grid = {4: {8: recorded.grid()[4][8], 12: recorded.grid()[4][12]}}
 MARKDOWN = (
     MarkdownIt()
     .enable("table")
@@ -64,12 +67,13 @@ def clock(start: float, minutes: float) -> str:
 
 def styles() -> str:
     """The deck's own style, after that of the player."""
-    return browser_text("player.css") + stylesheet() + (HERE / "deck.css").read_text(encoding="utf-8")
+    return browser_text("player.css", "explorer.css") + stylesheet() + (HERE / "deck.css").read_text(encoding="utf-8")
 
 
 def scripts() -> str:
     """Player and deck as one module in the page: a page opened from a folder may import nothing."""
-    return browser_text("picture.js", "player.js") + (HERE / "deck.js").read_text(encoding="utf-8")
+    tiling = recorded.constants(EXPLORED) + browser_text("explorer.js", "recorded.js", "tiling.js")
+    return browser_text("picture.js", "player.js") + tiling + (HERE / "deck.js").read_text(encoding="utf-8")
 
 
 def filled(name: str, **parts: str) -> str:
@@ -87,6 +91,8 @@ def _slide(number: int, planned: Planned, start: float, total: float, folder: Pa
         shown = _run(number, slide, folder)
     elif slide.plot:
         shown = _plot(number, found(PLOTS, slide.plot, "plot"), folder)
+    elif slide.explorer:
+        shown = _explorer(slide, folder)
     elif slide.poll:
         shown = _poll(slide.poll)
     when = f"{clock(start, minutes)} · notebook {slide.notebook}" if slide.minutes else ""
@@ -116,20 +122,28 @@ def _run(number: int, slide: Slide, folder: Path) -> str:
     stops = chosen(runs, slide)
     data = page_run(runs, run.draw, alt=run.alt, figsize=run.figsize, seconds=SECONDS)
     data |= {"questions": {str(step): text for step, text in slide.asks.items()}, "stops": stops}
+    on_paper = {step: layouts(runs, step, run.draw)[0].svg() for step in paper(stops, data["size"]) if "scenes" in data}
     if "scenes" not in data:
         data["frames"] = [frame(number, step) for step in every]
-    for step in stops if "scenes" in data else every:
-        (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
+        for step in every:
+            (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
+        on_paper = {step: image(frame(number, step), run.alt) for step in paper(stops, data["size"])}
     (folder / still(number)).write_bytes(png(paint(runs, every[slide.still % len(every)], run.draw, run.figsize)))
-    on_paper = "".join(
-        f"<figure>{image(frame(number, step), run.alt)}<figcaption>{html.escape(transcript(runs, step))}</figcaption></figure>"
-        for step in stops
+    figures = "".join(
+        f"<figure>{picture}<figcaption>{html.escape(transcript(runs, step))}</figcaption></figure>"
+        for step, picture in on_paper.items()
     )
     script = json.dumps(data).replace("<", "\\u003c")
     return (
         f"<div class='run'>{image(still(number), run.alt)}</div><script type='application/json'>{script}</script>"
-        f"<div class='paper'>{on_paper}</div>"
+        f"<div class='paper'>{figures}</div>"
     )
+
+
+def paper(stops: Sequence[int], size: Sequence[int]) -> list[int]:
+    """The stops that are printed: as many as fit on a page, two beside each other."""
+    most = len(stops) if size[0] > TALL * size[1] else FEW
+    return sorted({stops[round(place * (len(stops) - 1) / max(1, most - 1))] for place in range(most)})
 
 
 def chosen(runs: Mapping[str, list[Step]], slide: Slide) -> list[int]:
@@ -160,6 +174,13 @@ def _plot(number: int, plot: Plot, folder: Path) -> str:
         plot.draw(figure.add_subplot())
         figure.savefig(folder / still(number), dpi=DPI * look.scale)
     return f"<div class='plot'>{image(still(number), plot.alt)}</div>"
+
+
+def _explorer(slide: Slide, folder: Path) -> str:
+    """The tiling explorer, with its recorded runs as files."""
+    found({"tiling": None}, slide.explorer, "explorer")
+    recorded.record(EXPLORED, folder / "_static" / "runs")
+    return "<div class='explorer'></div>"
 
 
 def _poll(poll: Poll) -> str:

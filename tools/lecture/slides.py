@@ -13,8 +13,8 @@
 Below the title, up to the first empty line:
 
     minutes    in the long lecture, in the short one; 0: left out there. A slide without them is in both and takes none
-    run        a run of runs.py, or plot: a picture, question: one of the course, by its id, or poll: a question whose
-               choices are the list below, each "- text :: why", the right one "- [x] text :: why". One of these at most
+    run        a run of runs.py, or plot: a picture, explorer: tiling, question: one of the course, by its id, or poll: a
+               question whose choices are the list below, each "- text :: why", the right one "- [x] text :: why". One at most
     steps      of the run, from 1, at which Page Down stops, "1, 3, 5-8"; about eight unless given
     still      the step that the handout shows, the last unless given
     ask N      the question that is asked before step N is shown
@@ -34,7 +34,7 @@ from pathlib import Path
 from flashlearn.exercises.questions import QUESTIONS
 
 LENGTHS = (90, 45)  # minutes: the long lecture and the short one
-SHOWS = ("run", "plot", "question", "poll")
+SHOWS = ("run", "plot", "explorer", "question", "poll")
 KNOWN = {"minutes", "steps", "still", "needs", *SHOWS}
 
 
@@ -80,7 +80,7 @@ class Slide:
     """One slide.
 
     minutes   (in the long lecture, in the short one); None: no time of its own
-    run       the name of a run, or ""; likewise plot
+    run       the name of a run, or ""; likewise plot and explorer
     steps     of the run, from 0, at which Page Down stops; empty: chosen from the run
     asks      {step, from 0: the question before it}
     still     the step, from 0, that stands for the run on paper; -1 is the last
@@ -93,6 +93,7 @@ class Slide:
     notes: str
     run: str = ""
     plot: str = ""
+    explorer: str = ""
     poll: Poll | None = None
     steps: tuple[int, ...] = ()
     asks: dict[int, str] = field(default_factory=dict)
@@ -158,6 +159,7 @@ def _slide(part: str, path: Path) -> Iterator[Slide]:
         notes=notes.strip(),
         run=keys.get("run", ""),
         plot=keys.get("plot", ""),
+        explorer=keys.get("explorer", ""),
         poll=poll,
         steps=_steps(keys.get("steps", "")),
         asks=asks,

@@ -1,6 +1,9 @@
 // An explorer on a page without Python, the book or the deck: for every setting there is a run that was recorded before.
 //
-//   explore(place, about)
+//   const explored = explore(place, about);
+//   explored.state()         {name: value, ..., step}, the step counted from 1
+//   explored.follow(state)   to that, as texts
+//   explored.player          the player, once the first run is there
 //
 // about = {
 //   controls   as explorer.js has them
@@ -9,7 +12,9 @@
 //   load       async load(setting): the run as player.js takes it, and {text, need, rises}
 //   say        say(run, setting): what the panel says, as explorer.js takes it
 //   own        true: the page's address, after "#", is that of the explorer; it holds setting and step, and is followed
+//   wide       true: the wide layout in any case
 //   link       link(state): an address that shows the same
+//   moved      optional, moved(): another setting or step is shown
 // }
 
 import { Explorer } from "./explorer.js";
@@ -21,9 +26,15 @@ export function explore(place, about) {
   let shown;
   const link = Object.assign(() => about.link(state()), { label: "Copy link" });
   const explorer = new Explorer(place, about.controls, { act, press: rescaling, link });
-  if (about.own) addEventListener("hashchange", follow);
-  explorer.set(setting);
-  return show();
+  if (about.own) addEventListener("hashchange", () => follow(inAddress()));
+  show();
+  return {
+    state,
+    follow,
+    get player() {
+      return explorer.player;
+    },
+  };
 
   function state() {
     return { ...setting, step: (explorer.player?.step ?? step) + 1 };
@@ -40,8 +51,8 @@ export function explore(place, about) {
     if (steps.length) explorer.player.go(steps.find((each) => each > explorer.player.step) ?? steps[0]);
   }
 
-  function follow() {
-    const wanted = read(about, inAddress());
+  function follow(texts) {
+    const wanted = read(about, texts);
     const same = Object.keys(setting).every((name) => setting[name] === wanted.setting[name]);
     ({ setting, step } = wanted);
     return same ? explorer.player?.go(step) : show();
@@ -49,13 +60,15 @@ export function explore(place, about) {
 
   function keep() {
     if (about.own) history.replaceState(null, "", `#${new URLSearchParams(state())}`);
+    about.moved?.();
   }
 
   async function show() {
     const wanted = setting;
     explorer.set(wanted);
-    const run = await about.load(wanted);
+    const { narrow, ...run } = await about.load(wanted);
     if (wanted !== setting) return; // another one was chosen meanwhile
+    if (!about.wide) run.narrow = narrow;
     shown = run;
     if (explorer.player) explorer.player.load({ ...run, start: step });
     else explorer.player = started(run);

@@ -1,13 +1,14 @@
-// The tiling explorer of the book: the runs that tools/book/runs.py recorded, loaded one setting at a time.
+// The tiling explorer of the book and of the deck: the runs that tools/book/runs.py recorded, loaded one setting at a time.
 
-import { el } from "./dom.js";
+import { make } from "./player.js";
 import { explore } from "./recorded.js";
 import { CONTROLS, GRID, START } from "./grid.js";
 
 const waiting = new Map();
 const base = () => document.documentElement.dataset.content_root ?? "./";
 
-export function tilingExplorer(place) {
+// `more` takes the place of what is said here: in the deck the address is the deck's.
+export function tilingExplorer(place, more = {}) {
   const start = { ...START, ...said(place.dataset.start) }; // what the notebook's cell says
   return explore(place, {
     controls: CONTROLS,
@@ -17,6 +18,7 @@ export function tilingExplorer(place) {
     say,
     own: !("embedded" in place.dataset), // in a chapter the address is the chapter's
     link: (state) => new URL(`${base()}explorers/tiling.html#${new URLSearchParams(state)}`, location.href).href,
+    ...more,
   });
 }
 
@@ -50,7 +52,7 @@ async function runOf({ N, D, block_q, block_k, mask }) {
 function fetched(name) {
   window.flashlearnRuns ??= new Map();
   return new Promise((resolve, reject) => {
-    const script = el("script", { src: `${base()}_static/runs/${name}.js` });
+    const script = make("script", { src: `${base()}_static/runs/${name}.js` });
     script.addEventListener("load", () => resolve(inflated(window.flashlearnRuns.get(name))));
     script.addEventListener("error", () => reject(new Error(`expected a recorded run at ${script.src}, got none`)));
     document.head.append(script);
