@@ -107,7 +107,7 @@ def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `preprocess` makes them, in float32, stats, tiles
     # (2, BLOCK_M), and dq, (128, 32)
     q_desc, do_desc, k_desc, v_desc, stats_desc, dq_desc, dk_desc, dv_desc,
-    # (B, H_kv, 2) int32, see `Preprocessed`
+    # (B, H_q, 2) int32, two for each key head, see `Preprocessed`
     counters_ptr,
     # int32, what `make_semaphores` makes, or None
     semaphores_ptr,
@@ -155,15 +155,17 @@ def attention_backward_hopper_kernel(
     )  # fmt: skip
     inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
     cta = CTA(
-        make_scheduler(heads_at_once, index_smem, problem), problem,
-        k_smem, v_smem, q_smem, do_smem, stats_smem, ds_smem, dq_smem,
-        kv_full, Pipeline(None, full, free, STAGES), ds_full, Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full,
-        dk_desc, dv_desc, dq_desc, semaphores_ptr, counters_ptr,
+        scheduler=make_scheduler(heads_at_once, index_smem, problem), problem=problem,
+        k=k_smem, v=v_smem, q=q_smem, do=do_smem, stats=stats_smem, ds=ds_smem, dq=dq_smem,
+        kv_full=kv_full, q_do=Pipeline(None, full, free, STAGES), ds_full=ds_full,
+        dq_parts=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full=zeros_full,
+        dk_desc=dk_desc, dv_desc=dv_desc, dq_desc=dq_desc, semaphores_ptr=semaphores_ptr, counters_ptr=counters_ptr,
         ZERO_NEXT=ZERO_NEXT,
         STORE_FIRST=not ZEROED and DETERMINISTIC,
         COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
         LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
     )  # fmt: skip
+    # The first consumer has the warps that the CTA began with; of the others come the warps and the registers of a thread
     gl.warp_specialize(
         [(consume, (0, cta)), (consume, (1, cta)), (load, (cta, inputs)), (add_dq, (0, cta)), (add_dq, (1, cta))],
         [4, 1, 1, 1],

@@ -50,9 +50,7 @@ class Problem:
     group: Any  # query heads that share a key head
     scale: Any  # on Q K^T
     softcap: Any  # or None
-    ranges_ptr: (
-        Any  # (B or 1, 2, N_k): the first query that attends to a key, and the one after the last; if MASK is "ranges"
-    )
+    ranges_ptr: Any  # (B or 1, 2, N_k): the first query that attends to each key, and the one after the last; or None
     range_stride: Any  # between two sequences; 0 if all have the same ranges
     HEAD_DIM: Any  # columns, with those that fill the last tile
     MASK: Any  # "none", "causal" or "ranges"

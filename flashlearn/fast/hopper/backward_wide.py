@@ -154,7 +154,7 @@ def attention_backward_wide_kernel(
     )  # fmt: skip
     inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
     cta = CTA(
-        make_scheduler(heads_at_once, index_smem, problem), problem,
+        scheduler=make_scheduler(heads_at_once, index_smem, problem), problem=problem,
         k=Pipeline(k_smem, k_full, None, 1, CHUNKS), v=Pipeline(v_smem, v_full, None, 1, CHUNKS),
         q=Pipeline(q_smem, q_full, q_free, 2, CHUNKS), do=Pipeline(do_smem, do_full, do_free, DO_STAGES, CHUNKS),
         p=Pipeline(p_smem, p_full, p_free, 1), stats=stats_smem, ds=ds_smem, ds_full=ds_full,
