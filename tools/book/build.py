@@ -41,7 +41,7 @@ def build(numbers: Sequence[str] = ()) -> int:
     api.write(SOURCE)
     colab.write(notebooks, COLAB, book.address)
     static = SOURCE / "_static"
-    runs.write(static, 1 if numbers else None)
+    runs.write(static, CACHE / "runs", 1 if numbers else None)
     faces.write(static, CACHE / "faces")
     for sheet in ("player.css", "explorer.css", "question.css"):
         shutil.copy(BROWSER / sheet, static)

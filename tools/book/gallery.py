@@ -66,11 +66,11 @@ def _run(path: Path, kept: Path) -> Path:
 def key(path: Path) -> str:
     """A name for what a notebook shows: from the sources of its code cells, and from the code that they call."""
     cells = [cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
-    return hashlib.sha256("\0".join([*cells, _code()]).encode()).hexdigest()[:16]
+    return hashlib.sha256("\0".join([*cells, code()]).encode()).hexdigest()[:16]
 
 
 @cache
-def _code() -> str:
+def code() -> str:
     """The package's code and data as one hash, and the code that collects the pictures."""
     files = [path for path in (ROOT / "flashlearn").rglob("*") if path.suffix in (".py", ".toml", ".json", ".mplstyle")]
     found = hashlib.sha256()

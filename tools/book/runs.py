@@ -15,6 +15,7 @@ import gzip
 import json
 import math
 import re
+import shutil
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -31,8 +32,12 @@ from flashlearn.show.draw.tiling import draw_tiling
 from flashlearn.show.explorers import tiling
 from flashlearn.show.explorers.explorer import Control
 from flashlearn.show.player import page_run
+from tools.book import gallery
 
-SIDES = {4: {4: (1, 2, 4), 8: (1, 2, 4), 12: (1, 2, 3, 4, 6), 16: (1, 2, 4)}, 3: {5: (1, 2, 3, 5), 12: (2, 3, 4, 6)}}
+SIDES: dict[int, dict[int, tuple[int, ...]]] = {
+    4: {4: (1, 2, 4), 8: (1, 2, 4), 12: (1, 2, 3, 4, 6), 16: (1, 2, 4)},
+    3: {5: (1, 2, 3, 5), 12: (2, 3, 4, 6)},
+}
 MOST = 64  # pairs of blocks in a run
 SHOWN = tiling.V1, tiling.V2
 START = {"N": 12, "D": 4, "block_q": 3, "block_k": 3, "sram": 59, "mask": tiling.CAUSAL}
@@ -114,12 +119,22 @@ def hardware() -> list[dict]:
     ]
 
 
-def write(static: Path, most: int | None = None) -> None:
-    """Write it all into the folder of static files, at most so many runs."""
+def write(static: Path, kept: Path | None = None, most: int | None = None) -> None:
+    """Write it all into the folder of static files, at most so many runs.
+
+    kept   a folder for all runs, by the code that made them, so that they are recorded once
+    """
     static.mkdir(parents=True, exist_ok=True)
     (static / "grid.js").write_text(constants(grid()), encoding="utf-8")
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
-    record(grid(), static / "runs", most)
+    if kept is None or most is not None:
+        return record(grid(), static / "runs", most)
+    there = kept / gallery.code()[:16]
+    if not there.exists():
+        shutil.rmtree(kept, ignore_errors=True)
+        record(grid(), part := kept / "part")
+        part.rename(there)
+    shutil.copytree(there, static / "runs")
 
 
 def record(there: Grid, folder: Path, most: int | None = None) -> None:
