@@ -51,6 +51,11 @@ def on_server() -> bool:
     return "JPY_SESSION_NAME" in os.environ and "google.colab" not in sys.modules
 
 
+def busy() -> None:
+    """Somebody waits for something: what is made ahead waits a while."""
+    _Cells.note()
+
+
 async def idle() -> None:
     """Wait until no cell has run for a while, and in any case until the kernel has handled its messages."""
     await asyncio.sleep(PAUSE)

@@ -43,7 +43,7 @@ from flashlearn.show.frame import (
     transcript,
 )
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_predict, check_seconds
-from flashlearn.show.kernel import QUIET, idle, kernel_loop, on_server
+from flashlearn.show.kernel import QUIET, busy, idle, kernel_loop, on_server
 
 SHORT = 24  # steps; of a longer run no animation is stored unless that is asked for
 Runs = Mapping[str, list[Step]]
@@ -173,6 +173,7 @@ class Player(anywidget.AnyWidget):
             self._sent.clear()
         if "wanted" in content and content["version"] == self.version:
             self._wanted = content["wanted"]
+            busy()
             self._soon(partial(self._start, "wanted", self._answer, self._wanted))
         self._resume()
 

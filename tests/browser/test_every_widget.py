@@ -76,6 +76,7 @@ def whole_notebook(open_one, name):
     assert notebook.page.evaluate(NAMELESS) == []
     if explorers.count():
         for place, explorer in enumerate(explorers.all()):
+            explorer.evaluate("node => node.scrollIntoView()")
             assert explorer.evaluate(UNNAMED) == []
             photograph(notebook, explorer, f"{name} {place}")
         is_projected(notebook, explorers, name)
