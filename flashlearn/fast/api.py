@@ -209,20 +209,14 @@ def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
         return attention_backward_portable(
             do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
         )
-    from flashlearn.fast.hopper.backward import attention_backward_hopper, heads_zeroed
+    from flashlearn.fast.hopper.backward import attention_backward_hopper
     from flashlearn.fast.hopper.backward_wide import attention_backward_wide
     from flashlearn.fast.hopper.dq_accumulator import preprocess
 
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    if q.shape[-1] > 128:
-        preprocessed = preprocess(o, do, lse, scale, dlse)
-        return attention_backward_wide(
-            do, q, k, v, o, lse, causal=causal, scale=scale, preprocessed=preprocessed, **choice.options
-        )
-    preprocessed = preprocess(o, do, lse, scale, dlse, zeroed=heads_zeroed(q, k, causal=causal, **choice.options))
-    return attention_backward_hopper(
-        do, q, k, v, o, lse, causal=causal, scale=scale, preprocessed=preprocessed, **choice.options
-    )
+    preprocessed = preprocess(o, do, lse, scale, dlse)
+    backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
+    return backward(do, q, k, v, o, lse, causal=causal, scale=scale, preprocessed=preprocessed, **choice.options)
 
 
 @torch.library.register_fake("flashlearn::attention_backward")
