@@ -18,6 +18,10 @@ LOG, APPENDIX, README = (
     (ROOT / name).read_text(encoding="utf-8")
     for name in ("docs/engineering_log.md", "notebooks/14_appendix.md", "README.md")
 )
+# The log's notes on notebook 14 are what its appendix leaves out
+BEFORE, _, NOTES = LOG.partition("\n## Notebook 14 in full\n")
+NOTES, _, AFTER = NOTES.partition("\n## ")
+LOG, APPENDIX = f"{BEFORE}\n## {AFTER}", APPENDIX + NOTES
 WORDS = " ".join(LOG.split())
 RECORD = load("gpu_trials_h200")
 TRIALS = RECORD["trials"]

@@ -1,4 +1,4 @@
-"""Write the tables of notebooks/14_appendix.md from the recorded measurements.
+"""Write the tables of notebooks/14_appendix.md and docs/engineering_log.md from the recorded measurements.
 
 python tools/appendix.py            write them
 python tools/appendix.py --check    write nothing; say by the exit status whether they are up to date
@@ -6,13 +6,14 @@ python tools/appendix.py --check    write nothing; say by the exit status whethe
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from flashlearn.kernels.ladder import TUNED
 from flashlearn.measurements import load, story, tables
 
-APPENDIX = Path(__file__).parent.parent / "notebooks" / "14_appendix.md"
+ROOT = Path(__file__).parents[1]
+APPENDIX, LOG = ROOT / "notebooks" / "14_appendix.md", ROOT / "docs" / "engineering_log.md"
 TABLE = re.compile(r"(?<=<!-- table: )(\w+)( -->\n```text\n).*?(?=```)", re.DOTALL)
 BESIDE, H100, LADDER, PROFILE, TRIALS = (
     load(name) for name in ("gpu_attention_h200", "gpu_attention_h100", "gpu_ladder", "gpu_profile", "gpu_trials_h200")
@@ -43,14 +44,16 @@ def filled(text: str) -> str:
     return TABLE.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}\n", text)
 
 
-def main(arguments: list[str], path: Path = APPENDIX) -> int:
+def main(arguments: list[str], paths: Iterable[Path] = (APPENDIX, LOG)) -> int:
     """Write the tables, or check them; the exit status."""
-    text = path.read_text(encoding="utf-8")
-    new = filled(text)
-    if arguments == ["--check"]:
-        return int(new != text)
-    path.write_text(new, encoding="utf-8")
-    return 0
+    stale = False
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        new = filled(text)
+        stale |= new != text
+        if arguments != ["--check"]:
+            path.write_text(new, encoding="utf-8")
+    return int(stale and arguments == ["--check"])
 
 
 if __name__ == "__main__":
