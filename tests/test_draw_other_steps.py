@@ -138,7 +138,9 @@ def paint(name, steps):
     for step in dict.fromkeys((steps[0], steps[len(steps) // 2], steps[-1])):
         if name in SCENES:
             for narrow in (False, True):
-                sound(PICTURES[name](step, narrow=narrow), usual=False, apart=5)
+                sound(
+                    PICTURES[name](step, narrow=narrow), usual=name != "gradients", apart=5
+                )  # all numbers of six tokens
         draw.paint(PICTURES[name], axes(), step)
 
 
