@@ -45,11 +45,8 @@ MEANING = {
 }
 INK = "#1A1A1A"
 QUIET = "#5A5A5A"
-FAINT = "#D5D5D5"  # between cells
-PALE = "#8A8A8A"  # the outline of what is not there yet
 MOVED = "#9A9A9A"  # bytes that moved before
-EDGE = {"HBM": QUIET, "SRAM": "#B8860B"}  # around a memory
-HATCH, HATCHING = "///", "#8A8A8A"
+HATCH = "///"  # as matplotlib has it
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 # What a part of a scene is, and its colour on light and on dark paper.
@@ -155,11 +152,6 @@ def outline_of(face, least: float = 4.5) -> tuple[float, float, float]:
     while contrast((r, g, b)) < least:
         r, g, b = 0.95 * r, 0.95 * g, 0.95 * b
     return r, g, b
-
-
-def ink_on(name: str) -> str:
-    """The ink that can be read on a matrix's full colour: a contrast of 4.5 or more (WCAG)."""
-    return "white" if name in ("Q", "A", "dQ") else "black"
 
 
 def index(*numbers: int) -> str:
