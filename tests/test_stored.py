@@ -42,8 +42,9 @@ def test_a_run_that_changes_nothing_changes_no_file(tmp_path):
     assert tuple(cell["id"] for cell in notebook["cells"]) == NAMES, "a cell keeps its id wherever it moves"
     assert "widget" not in first.decode() and set(notebook["metadata"]) == {"kernelspec", "language_info"}
     outputs = [cell["outputs"] for cell in notebook["cells"][1:]]
-    assert [len(each) for each in outputs] == [1, 1, 1, 1]
+    assert [len(each) for each in outputs] == [2, 2, 1, 2], "beside the picture of a run its words"
+    assert all(each[1]["metadata"] == {"flashlearn": "words"} for each in outputs if len(each) == 2)
     two, fifty, line, explorer = (each[0] for each in outputs)
-    assert [len(player.stored(output)["sentences"]) for output in (two, fifty)] == [5, 50]
+    assert [len(player.stored(output)["captions"]) for output in (two, fifty)] == [5, 50]
     assert player.stored(line) is None and line["metadata"]["image/png"]["alt"] == "a rising line"
     assert "image/png" in explorer["data"]
