@@ -17,7 +17,7 @@ export function start() {
   questions();
   for (const place of document.querySelectorAll("[data-explorer]")) EXPLORERS[place.dataset.explorer](place);
   reachable();
-  addEventListener("resize", reachable);
+  new ResizeObserver(reachable).observe(document.querySelector("main")); // explorers come later, and change their size
 }
 
 // Light or dark as the reader's system has it, until the reader chooses. The page's head sets it first, before anything is drawn.
