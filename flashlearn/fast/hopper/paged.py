@@ -307,10 +307,10 @@ def consume(cta, queries, results):
         full_stop = end_of_full_tiles(number, part, problem)
         state = initial_state(work, queries, problem, S_LAYOUT)
         for tile in range(part.first, full_stop):
-            state = update(t, tile, q, keys, state, cta, queries, S_LAYOUT, False)
+            state = update(t, tile, q, keys, state, cta, queries, False)
             t += 1
         for tile in range(full_stop, part.stop):
-            state = update(t, tile, q, keys, state, cta, queries, S_LAYOUT, True)
+            state = update(t, tile, q, keys, state, cta, queries, True)
             t += 1
         whole = part.distance == problem.length(number)
         finish(work, whole, state, results, problem, cta.k.smem.dtype)
@@ -377,8 +377,9 @@ def initial_state(work, queries, problem, S_LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def update(t, tile, q, keys, state, cta, queries, S_LAYOUT: gl.constexpr, MASKED: gl.constexpr):
+def update(t, tile, q, keys, state, cta, queries, MASKED: gl.constexpr):
     """The online-softmax update with a tile of keys, the t-th of this CTA; not MASKED: every query attends to all of it."""
+    S_LAYOUT: gl.constexpr = state.l_i.type.layout
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, S_LAYOUT, 2)
     K_LAYOUT: gl.constexpr = gl.DotOperandLayout(1, S_LAYOUT, 2)
     CHUNKS: gl.constexpr = cta.problem.CHUNKS
