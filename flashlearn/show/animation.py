@@ -117,7 +117,8 @@ def picture(plot: Callable[[Axes], Any] | Scene, *, alt: str, figsize=(12.8, 4.8
     """
     check_alt(alt)
     if isinstance(plot, Scene):
-        plot, figsize = plot.axes, (WIDTH, round(WIDTH * plot.height / plot.width, 2))
+        figsize = (WIDTH, round(WIDTH * plot.height / plot.width, 2))
+        plot = plot.axes
     check_draw(plot, "plot(ax)")
     check_figsize(figsize)
     with style.context(STYLE):

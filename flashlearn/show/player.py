@@ -354,7 +354,7 @@ def delays(runs: Runs, seconds: float) -> list[int]:
 
 def described(runs: Runs, draw: Draw, alt: str, figsize: tuple[float, float], seconds: float) -> dict[str, Any]:
     """Runs in words, sizes and times, as player.js takes them; the first frame, if `draw` returns scenes."""
-    run = {"alt": alt, "captions": [transcript(runs, number) for number in range(count(runs))]}
+    run: dict[str, Any] = {"alt": alt, "captions": [transcript(runs, number) for number in range(count(runs))]}
     run["delays"] = delays(runs, seconds)
     found = layouts(runs, 0, draw)
     if not found:
