@@ -240,10 +240,15 @@ class Player(anywidget.AnyWidget):
     def _painted(self, number: int) -> Image.Image:
         return Image.open(io.BytesIO(self._packed(number)))
 
+    def _still_number(self) -> int:
+        """The step that stands for all: the one asked for, else the last in which every run has something on chip."""
+        last = count(self.runs) - 1  # a run that was loaded later may be shorter
+        if self.still != -1:
+            return range(last + 1)[max(-last - 1, min(self.still, last))]
+        return next((n for n in range(last, -1, -1) if on_chip(self.runs, n)), last)
+
     def _still(self) -> bytes:
-        """The frame that stands for all; a run that was loaded later may be shorter."""
-        every = range(count(self.runs))
-        return self._packed(every[max(-len(every), min(self.still, len(every) - 1))])
+        return self._packed(self._still_number())
 
     def _film(self) -> bytes:
         """The stored form."""
@@ -252,8 +257,7 @@ class Player(anywidget.AnyWidget):
         return self._in_motion(Film(self._painted(number) for number in range(count(self.runs))))
 
     def _in_motion(self, film: Film) -> bytes:
-        still = max(-len(film), min(self.still, len(film) - 1))
-        return animated(film, delays(self.runs, self.seconds), still)
+        return animated(film, delays(self.runs, self.seconds), min(self._still_number(), len(film) - 1))
 
     async def _film_later(self) -> None:
         """The stored form, one player after the other, a frame at a time while no cell runs, for browser/saved.js."""
@@ -338,11 +342,17 @@ def play(
     alt        what the run shows, in words, for those who cannot see it
     figsize    inches at 100 pixels per inch, without titles, for a painter on axes; a scene has a size of its own
     seconds    how long a step stands while playing; one that rescales twice, the last three times as long
-    still      the step that stands for the whole where pictures do not move (print, reduced motion)
+    still      the step that stands for the whole where pictures do not move (print, reduced motion); -1: the last with
+               something on chip
     predict    whether the next step is hidden until the reader asks for it; or {step: question}, what is asked while
                that step is hidden, from 1: step 0 is always shown. The reader can turn it on and off
     """
     return Player(steps, draw, alt=alt, figsize=figsize, seconds=seconds, still=still, predict=predict)
+
+
+def on_chip(runs: Runs, number: int) -> bool:
+    """Whether something is on chip in this step of every run; of a run that has ended, in its last."""
+    return all(bool(run[min(number, len(run) - 1)].on_chip) for run in runs.values())
 
 
 def delays(runs: Runs, seconds: float) -> list[int]:

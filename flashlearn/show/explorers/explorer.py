@@ -12,7 +12,7 @@ from flashlearn.core.steps import Step
 from flashlearn.show.bundle import LIVE, browser_text, show
 from flashlearn.show.draw.style import stylesheet
 from flashlearn.show.frame import Draw
-from flashlearn.show.player import Player
+from flashlearn.show.player import Player, count, on_chip
 
 Runs = Mapping[str, list[Step]]
 SCRIPTS = ("picture.js", "player.js", "saved.js", "view.js", "explorer.js", "explored.js")
@@ -115,6 +115,12 @@ class Explorer(Player):
             if value not in values:
                 raise ValueError(f"expected {name} {_named(values)}, got {value!r}")
         return start
+
+    def _still_number(self) -> int:
+        """The first step from `still` on with something on chip in every run."""
+        last = count(self.runs) - 1
+        first = min(self.still, last)
+        return next((n for n in range(first, last + 1) if on_chip(self.runs, n)), first)
 
     # --- of each explorer ---
 
