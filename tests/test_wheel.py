@@ -101,14 +101,17 @@ WITHOUT_COURSE = """
     from pathlib import Path
     from flashlearn.grading.__main__ import main
     Path("broken.ipynb").write_text("no notebook")
-    for needy in (lambda: __import__("flashlearn.show.draw"), lambda: __import__("flashlearn").projector(),
-                  lambda: main(["broken.ipynb"])):
+    import flashlearn.show
+    for needy in (lambda: flashlearn.show.play, lambda: flashlearn.projector(), lambda: main(["broken.ipynb"])):
         try:
             needy()
         except ModuleNotFoundError as error:
             assert "pip install -c constraints.txt -e '.[notebooks]'" in str(error), error
         else:
             raise AssertionError("expected an error that names the extra")
+    import torch
+    from flashlearn.show.draw import draw_row  # scenes need nothing else
+    assert draw_row(next(flashlearn.online_softmax_steps(torch.tensor([[3.0, 2.0]])))).svg().startswith("<svg")
 """
 
 
