@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from flashlearn.fast.explanation import explain as explain
     from flashlearn.fast.paged import flash_attention_paged as flash_attention_paged
     from flashlearn.fast.varlen import flash_attention_varlen as flash_attention_varlen
-    from flashlearn.show import projector as projector
+    from flashlearn.show.projection import projector as projector
 
 __version__ = "0.3.0.dev0"
 
@@ -136,7 +136,7 @@ HOMES = {
         "visited_blocks",
     ),
     "flashlearn.algorithms.tiled_backward": ("tiled_attention_backward", "tiled_attention_backward_steps"),
-    "flashlearn.show": ("projector",),
+    "flashlearn.show.projection": ("projector",),
 }
 LATER = {name: module for module, names in HOMES.items() for name in names}
 __all__ = list(LATER)
@@ -153,10 +153,13 @@ if not TYPE_CHECKING:  # it would believe in any name
         """A public name, imported now."""
         if name not in LATER:
             raise AttributeError(f"module 'flashlearn' has no attribute {name!r}")
+        home = LATER[name]
+        if home.startswith("flashlearn.show."):
+            home = "flashlearn.show"  # which says what is missing
         try:
-            found = getattr(import_module(LATER[name]), name)
+            found = getattr(import_module(home), name)
         except ImportError as error:
-            if not LATER[name].startswith(("flashlearn.fast.", "flashlearn.kernels.", "flashlearn.show")):
+            if not home.startswith(("flashlearn.fast.", "flashlearn.kernels.", "flashlearn.show")):
                 raise
             found = _missing(name, error)  # Triton or the extra `notebooks` is missing
         globals()[name] = found  # the next time it is found at once
