@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from numbers import Integral, Real
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+MAX_FLOAT64 = sys.float_info.max
 MAX_SCALE = torch.finfo(torch.float32).max * math.log(2)  # where sums are in float32: kernels take it times log2(e)
 
 
@@ -152,6 +154,8 @@ def resolve_scale(scale: float | None, D: int) -> float:
     """The factor on q.k: 1 / sqrt(D) unless given."""
     if scale is None:
         return 1 / math.sqrt(D)
+    if type(scale) in (float, int) and -MAX_FLOAT64 <= scale <= MAX_FLOAT64:  # nothing here that a compiler cannot trace
+        return float(scale)
     if not isinstance(scale, (float, Real)) or isinstance(scale, bool):  # float first: asking Real takes a microsecond
         raise TypeError(f"expected scale to be a number or None, got {type(scale).__name__}")
     try:

@@ -107,5 +107,6 @@ def _products(
     more = len(dy) - len(shown)
     end = top + 22 + 21 * len(shown)
     scene.line((left + 170, end - 9), (left + 238, end - 9), stroke=1.2)
-    tail = f" (with {more} more)" if more else ""
-    scene.text(left + 236, end + 6, f"dx[{i}] = {number(total, 3)}{tail}", 14, bold=True, anchor="end")
+    if more:
+        scene.text(left, end + 6, f"and {more} more", 12, role="quiet")
+    scene.text(left + 236, end + 6, f"dx[{i}] = {number(total, 3)}", 14, bold=True, anchor="end")

@@ -30,11 +30,16 @@ def matrix(scene: Scene, step: Step, name: str, grid: Grid, lying: bool = False)
     scene.rect(grid.rect(), "blank")
     scene.rect(grid.rect(), face, "pale")
     for tiles, read in ((step.on_chip, False), (step.reads, True)):
-        for tile in (tile for tile in tiles if tile.name == name):
+        for n, tile in enumerate(tile for tile in tiles if tile.name == name):
             rect = grid.rect(cols=tile.rows) if lying else grid.rect(tile.rows)
             scene.rect(rect, face)
             if read:
-                scene.outline(rect, id=f"read-{name}")
+                scene.outline(rect, id=numbered(f"read-{name}", n))
+
+
+def numbered(id: str, n: int) -> str:
+    """The id of the n-th of several: the first has it as it is."""
+    return f"{id}-{n}" if n else id
 
 
 def byte_counters(scene: Scene, step: Step, area: Rect, full: int | None = None, size: float = 13) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from flashlearn.core.signs import fixed
 from flashlearn.core.steps import Step, Tile
 from flashlearn.show.draw.letters import width
-from flashlearn.show.draw.memories import PAD, ROUND, arrows, byte_counters, matrix, memory, on_chip_note
+from flashlearn.show.draw.memories import PAD, ROUND, arrows, byte_counters, matrix, memory, numbered, on_chip_note
 from flashlearn.show.draw.pairs import Block, Visit, pairs
 from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Look, Rect, Scene, Span, blocks_of, hole, rounded
 from flashlearn.show.draw.style import index, role
@@ -177,9 +177,9 @@ def _output(scene: Scene, step: Step, run: list[Step], name: str, grid: Grid) ->
             if final and name == "O" and rect.h >= 10:
                 scene.text(rect.right + 2, rect.centre[1], "✓", 12, bold=True)
     moved = [_bounds(step, tile)[0] for tile in (*step.reads, *step.writes) if tile.name == name]
-    for rows in dict.fromkeys(moved):
+    for n, rows in enumerate(dict.fromkeys(moved)):
         scene.rect(grid.rect(rows), face)
-        scene.outline(grid.rect(rows), id=f"read-{name}")
+        scene.outline(grid.rect(rows), id=numbered(f"read-{name}", n))
     if name == "O" and not moved:  # where acc will go
         for tile in (tile for tile in step.on_chip if tile.name == "acc"):
             scene.outline(grid.rect(_bounds(step, tile)[0]), 1.5, dashed=True, id="read-O")
@@ -347,7 +347,7 @@ def _row_table(scene: Scene, step: Step, chip: _Chip, grid: Grid, area: Rect) ->
         band = Rect(left, top + line * height + 1, columns[1] + 4 - left, height - 2)
         _table_row(scene, step, chip, r, band, columns, rose[r])
         if not aligned:
-            queries = next(tile for tile in step.on_chip if tile.name == "Q")
+            queries = next(tile for tile in step.on_chip if tile.name in ("Q", "acc", "O"))
             row = _bounds(step, queries)[0][0] + r
             words = row if chip.beside else f"row {row}"
             scene.text(columns[0], band.centre[1], words, 12, role="paper" if rose[r] else "quiet", bold=rose[r])

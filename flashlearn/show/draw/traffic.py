@@ -116,21 +116,21 @@ def _matrix(scene: Scene, step: Step, name: str, grid: Grid) -> None:
 
 
 def _pipes(scene: Scene, step: Step, name: str, middle: float, room: Rect) -> None:
-    """What was written of a matrix so far, and to its right what was read."""
+    """The last tile of a matrix that was written so far, and to its right the last that was read."""
     most = max(tile.nbytes for s in step.run or (step,) for tile in (*s.reads, *s.writes) or (Tile("", (), 1),))
     both = name in "SP"
     widest = room.w / 2 - (6 if room.w > 100 else 0.5)
     aside = 0 if both or room.w > 100 else -8  # room for a number beside a pipe that is too thin for it
     apart = room.w / 4 if both else 0
     for sign, way, x in (("▲", "writes", middle + aside - apart), ("▼", "reads", middle + aside + apart)):
-        for s in step.so_far:
-            for tile in (tile for tile in getattr(s, way) if tile.name == name):
-                now, wide = s.number == step.number, max(3.0, widest * tile.nbytes / most)
-                size = f"{tile.nbytes:,}"
-                scene.rect((x - wide / 2, room.y, wide, room.h), "ink" if now else "moved", id=f"{way}-{name}")
-                inside = wide > max(width(size, 12, True) + 2, 20)
-                at, anchor, ink = x, "middle", "paper" if now else "on"
-                if not inside:
-                    at, anchor, ink = x + wide / 2 + 2, "start", "ink"
-                for down, words in ((-9, sign), (9, size)):
-                    scene.text(at, room.centre[1] + down, words, 12, anchor=anchor, bold=inside, role=ink)
+        moved = [(s, tile) for s in step.so_far for tile in getattr(s, way) if tile.name == name]
+        for s, tile in moved[-1:]:
+            now, wide = s.number == step.number, max(3.0, widest * tile.nbytes / most)
+            size = f"{tile.nbytes:,}"
+            scene.rect((x - wide / 2, room.y, wide, room.h), "ink" if now else "moved", id=f"{way}-{name}")
+            inside = wide > max(width(size, 12, True) + 2, 20)
+            at, anchor, ink = x, "middle", "paper" if now else "on"
+            if not inside:
+                at, anchor, ink = x + wide / 2 + 2, "start", "ink"
+            for down, words in ((-9, sign), (9, size)):
+                scene.text(at, room.centre[1] + down, words, 12, anchor=anchor, bold=inside, role=ink)
