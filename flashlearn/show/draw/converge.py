@@ -127,6 +127,7 @@ def _running_values(scene: Scene, step: Step, before: Step | None, area: Rect) -
     there = ((name, symbol) for name, symbol in names if name in step.values)
     shown = [(*name, value) for name in there for value in first_head(step.values[name[0]])[-1][: len(SIDES)]]
     y = area.y + 12
+    line = min(30.0, (area.h - 24) / max(1, len(shown) - 1))
     for name, symbol, value in shown:
         role = "m-text" if name in ("m_i", "l_i") else "ink"
         scene.text(area.x, y, symbol, 15, bold=True)
@@ -137,7 +138,7 @@ def _running_values(scene: Scene, step: Step, before: Step | None, area: Rect) -
             words = f"= {made[name]}"
             size = 13 if width(words, 13) <= area.w else 12
             scene.text(area.right, y + 22, words, size, anchor="end", role="quiet")
-        y += 52 if name in made else 30
+        y += 52 if name in made else line
 
 
 def _made(step: Step, before: Step | None) -> dict[str, str]:
