@@ -269,12 +269,11 @@ def _right(term: _Term, m: float) -> float:
 def _numbers(scene: Scene, m: float, l: float, right: float) -> None:
     """m and l as numbers, and by how much l is wrong."""
     half = scene.width / 2
-    names = "maximum m", "running sum l"
-    if any(
-        width(name, 14) + 10 + width(number(value), 18, bold=True) > half - PAD
-        for name, value in zip(names, (m, l), strict=True)
-    ):
-        names = "m", "l"
+    wide = [
+        width(name, 14) + 10 + width(number(value), 18, bold=True)
+        for name, value in (("maximum m", m), ("running sum l", l))
+    ]
+    names = ("maximum m", "running sum l") if wide[0] <= half - PAD - 6 and wide[1] <= half - 4 else ("m", "l")
     for left, name, value in ((PAD, names[0], m), (half, names[1], l)):
         box = scene.text(left, 20, name, 14, role="quiet")
         scene.text(box.right + 10, 20, number(value), 18, bold=True, role="m-text")
