@@ -52,7 +52,7 @@ def check_softcap(softcap: float | None) -> float | None:
     """The cap as a float, None for none. TypeError for no number, ValueError unless it is positive and finite."""
     if softcap is None:
         return None
-    if type(softcap) in (float, int) and 0 < softcap <= MAX_FLOAT64:  # nothing here that a compiler cannot trace
+    if type(softcap) in (float, int) and 0 < softcap <= MAX_FLOAT64:  # torch.compile can trace this test
         return float(softcap)
     if not isinstance(softcap, (float, Real)) or isinstance(softcap, bool):
         raise TypeError(f"expected softcap to be a number or None, got {type(softcap).__name__}")
