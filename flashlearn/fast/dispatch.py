@@ -1,11 +1,12 @@
-"""Which kernel `flash_attention` runs, and why: the one place where that is decided.
+"""Which kernel `flash_attention` runs, and why.
 
     choose_forward(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
     choose_forward(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
-    choose_backward(...)                                          Choice("portable", {}, "float32 inputs")
+    choose_backward(...)                                          Choice("portable", {}, "torch.float32 inputs: ...")
 
 The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
-on any GPU and in the interpreter, and `why` says what stood in the way (`flashlearn.explain` tells users). Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
+on any GPU and in the interpreter, and `why` says what stood in the way (`flashlearn.explain` tells users).
+Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def attention_forward_hopper_kernel(
     q_free = make_barriers(Q_STAGES * CONSUMERS)
     k_full = make_barriers(STAGES)
     v_full = make_barriers(STAGES)
-    free = make_barriers(STAGES)  # an iteration is over: K of this one and V of the one before are free
+    free = make_barriers(STAGES)  # K of this iteration and V of the one before have been read
     row_sums = gl.allocate_shared_memory(gl.float32, [2 * CONSUMERS, ROWS], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     slots = gl.allocate_shared_memory(gl.int32, [2, 1], gl.SwizzledSharedLayout(1, 1, 1, [0]))
     slots_full = make_barriers(2)

@@ -32,7 +32,7 @@ def masked_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None,
     options: AttentionOptions, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
-    """dq, dk, dv and, if there are sinks, dsinks, as `attention_gradients` returns them."""
+    """dq, dk, dv and dsinks, which is None without sinks."""
     do = do.contiguous() if why_not_tma(do) else do
     ranges = ranges_of(q, k, options, of_keys=True)
     preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse)

@@ -1,4 +1,4 @@
-"""Gluon's names in Triton 3.6 to 3.9, which differ; `flashlearn.fast.dispatch` lists the versions that are admitted.
+"""Gluon's names in Triton 3.6 to 3.9, which differ; `flashlearn.fast.dispatch` admits those with which tests/gpu ran, 3.6 to 3.8.
 
     here          3.6                              3.7                              3.8, 3.9
     barrier       gl.thread_barrier                gl.barrier                       gl.barrier
