@@ -1,4 +1,4 @@
-"""`here` and the map of the course: titles are those of the notebooks, numbers those of steps, formulas and kernels."""
+"""`bytes_moved` and the map of the course: titles are those of the notebooks, numbers those of steps, formulas and kernels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import torch
 
 import flashlearn as fl
 from flashlearn import cost
-from flashlearn.show import course, course_map, here, position
+from flashlearn.course import LIMITS, MINUTES
+from flashlearn.show import bytes_moved, course, course_map, moved
 
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
@@ -53,9 +54,10 @@ def test_stages_are_the_notebooks_by_their_titles():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_every_notebook_says_where_it_is_right_after_its_title(path):
-    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    assert "".join(cells[1]["source"]) == f'from flashlearn.show import here\n\nhere("{path.stem[:2]}")'
+def test_every_notebook_says_how_many_minutes_it_takes_below_its_title(path):
+    number, title = path.stem[:2], "".join(json.loads(path.read_text(encoding="utf-8"))["cells"][0]["source"])
+    assert f"\n\n*Notebook {number} of {len(MINUTES) - 1:02} · about {MINUTES[number]} minutes*\n\n" in title
+    assert MINUTES[number] <= LIMITS.minutes
 
 
 @every_stage
@@ -121,16 +123,13 @@ class _Read(HTMLParser):
 
 
 @every_stage
-def test_the_header_marks_one_notebook_and_says_the_same_as_its_text(stage):
-    header = here(stage.number)
-    read = _Read(header._repr_html_())
+def test_the_table_says_the_same_as_its_text(stage):
+    table = bytes_moved(stage.number)
+    read = _Read(table._repr_html_())
     assert read.open == []
-    assert [attributes["aria-current"] for _, attributes in read.found if "aria-current" in attributes] == ["step"]
-    assert f"▸ {stage.number} {stage.title}" in read.words
-    for row in header.rows:
+    for row in table.rows:
         for cell in row:
-            assert cell in read.words and cell in repr(header)
-    assert repr(header) == repr(here(stage.number)) and header._repr_html_() == here(stage.number)._repr_html_()
+            assert cell in read.words and cell in repr(table)
 
 
 @pytest.mark.parametrize("number", ["99", "3", 3, None, ""])
@@ -138,12 +137,12 @@ def test_a_number_of_no_notebook_is_rejected(number):
     with pytest.raises(
         ValueError, match=f'expected the number of a notebook, "00" to "{course.STAGES[-1].number}", got'
     ):
-        here(number)
+        bytes_moved(number)
 
 
 @pytest.mark.slow  # a process of its own
 def test_it_comes_before_the_choice_where_kernels_run():
-    program = "import sys\nfrom flashlearn.show import here\nrepr(here('12'))\nassert 'triton' not in sys.modules"
+    program = "import sys\nfrom flashlearn.show import bytes_moved\nrepr(bytes_moved('12'))\nassert 'triton' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120, cwd=ROOT)
 
 
@@ -151,32 +150,32 @@ def test_it_comes_before_the_choice_where_kernels_run():
 
 
 def test_the_map_has_every_notebook_and_every_number_once():
-    page = position.page()
+    page = moved.page()
     read = _Read(page.replace("<!doctype html>", "").replace('<meta charset="utf-8">', ""))
     assert read.open == []
     for stage in course.STAGES[1:]:
         assert page.count(f'rowgroup" rowspan="{len(stage.algorithms)}">{stage.number}</th>') == 1
         for algorithm in stage.algorithms:
-            assert all(cell in read.words for cell in (algorithm.name, *position.cells(algorithm)))
+            assert all(cell in read.words for cell in (algorithm.name, *moved.cells(algorithm)))
 
 
 def test_the_number_that_stays_the_same_does():
     x = torch.arange(1.0, 7.0)
-    found = [position.same_number(each) for stage in course.STAGES[:8] for each in stage.algorithms]
+    found = [moved.same_number(each) for stage in course.STAGES[:8] for each in stage.algorithms]
     assert {text for text in found if text} == {f"{(torch.softmax(x, 0) @ x).item():.4f}"} == {"5.4329"}
     assert found.count("") == 1, "the product of notebook 06 is no attention"
-    assert position.same_number(course.FLASH) == position.same_number(course.BACKWARD) == ""
+    assert moved.same_number(course.FLASH) == moved.same_number(course.BACKWARD) == ""
 
 
 def test_bars_are_bytes():
-    lengths = re.findall(r'<rect width="([\d.]+)"', position._bar(course.TWO_PASS))
+    lengths = re.findall(r'<rect width="([\d.]+)"', moved._bar(course.TWO_PASS))
     count = course.TWO_PASS.count
-    assert float(lengths[0]) == pytest.approx(position.BAR * count.read / (count.read + count.written), abs=0.1)
+    assert float(lengths[0]) == pytest.approx(moved.BAR * count.read / (count.read + count.written), abs=0.1)
 
 
 def test_the_command_writes_the_page(tmp_path, capsys):
     assert course_map.main([str(tmp_path / "map.html")]) == 0
-    assert (tmp_path / "map.html").read_text(encoding="utf-8") == position.page()
+    assert (tmp_path / "map.html").read_text(encoding="utf-8") == moved.page()
     with pytest.raises(SystemExit):
         course_map.main([str(tmp_path / "no" / "map.html")])
     assert "expected a file that can be written" in capsys.readouterr().err

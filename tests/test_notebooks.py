@@ -14,6 +14,7 @@ from PIL import Image
 
 import flashlearn.exercises
 import flashlearn.show
+from flashlearn.course import LIMITS
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -169,7 +170,7 @@ def test_one_row_goes_through_the_first_rungs(number):
 
 @every_notebook
 def test_is_small_enough(path):
-    assert path.stat().st_size < 1_500_000
+    assert path.stat().st_size < LIMITS.bytes
 
 
 def shows_a_kernel(source):
@@ -180,12 +181,55 @@ def shows_a_kernel(source):
     )
 
 
+def most_lines(cell):
+    """How many lines a cell of code may have."""
+    if shows_a_kernel(cell.source):
+        return LIMITS.kernel_lines
+    return LIMITS.folded_lines if cell.metadata.get("jupyter", {}).get("source_hidden") else LIMITS.code_lines
+
+
 @every_notebook
 def test_no_wall_of_code(path):
-    for number, cell in enumerate(code(read(path))):
+    for cell in code(read(path)):
         lines = [line for line in cell.source.splitlines() if line.strip()]
-        most = 40 if shows_a_kernel(cell.source) else 25
-        assert len(lines) <= most, f"code cell {number} has {len(lines)} lines, at most {most} are expected"
+        assert len(lines) <= most_lines(cell), f"{cell.id} has {len(lines)} lines, expected at most {most_lines(cell)}"
+        assert max(map(len, lines), default=0) <= LIMITS.code_columns, f"{cell.id} is wider than {LIMITS.code_columns}"
+
+
+@every_notebook
+def test_text_is_short_enough_for_one_reading(path):
+    words = sum(len(re.sub(r"```.*?```", "", cell.source, flags=re.S).split()) for cell in markdown(read(path)))
+    assert words <= LIMITS.words
+
+
+def checked(cells):
+    """The places of cells in which an answer of the student is checked."""
+    return [
+        at for at, cell in enumerate(cells) if cell.cell_type == "code" and re.search(r"^check\(", cell.source, re.M)
+    ]
+
+
+@every_notebook
+def test_the_student_writes_within_the_first_third(path):
+    cells = read(path).cells
+    assert checked(cells)[0] <= LIMITS.first_check * len(cells)
+
+
+@every_notebook
+def test_the_end_holds_one_exercise_at_most(path):
+    cells = read(path).cells
+    sections = [
+        at for at, cell in enumerate(cells) if re.search(r"^## ", cell.source, re.M) and cell.cell_type == "markdown"
+    ]
+    (end,) = (at for at in sections if "## What can go wrong" in cells[at].source)
+    last = max(at for at in sections if at < end)
+    assert sum(at >= last for at in checked(cells)) <= 1
+
+
+@every_notebook
+def test_asks_for_one_sentence(path):
+    asked = re.findall(r'in_a_sentence\("([^"]+)"\)', "\n".join(cell.source for cell in code(read(path))))
+    assert len(asked) == 1 and asked[0][:2] == path.stem[:2]
 
 
 @every_notebook
@@ -246,12 +290,11 @@ def test_calls_in_prose_and_names_of_a_cell_are_found():
 
 
 @every_notebook
-def test_ends_with_exercises_what_can_go_wrong_and_what_we_learned(path):
+def test_ends_with_what_can_go_wrong_and_what_we_learned(path):
     headings = [
         title for cell in markdown(read(path)) for title in re.findall(r"^## (.*)$", cell.source, flags=re.MULTILINE)
     ]
-    assert headings[-1] == "What we learned"
-    assert "What can go wrong" in headings and "Exercises" in headings
+    assert headings[-2:] == ["What can go wrong", "What we learned"]
 
 
 @every_notebook

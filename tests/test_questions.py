@@ -145,14 +145,14 @@ def test_what_a_notebook_asks_are_questions_of_its_own(path):
 
 
 @every_notebook
-def test_a_notebook_asks_three_questions_at_least(path):
-    assert sum(not is_recall(name) for name in asked(path)) >= 3
+def test_a_notebook_asks_two_questions_at_least(path):
+    assert sum(not is_recall(name) for name in asked(path)) >= 2
 
 
 @every_notebook
-def test_from_02_on_a_notebook_opens_with_three_on_earlier_ones(path):
+def test_from_02_on_a_notebook_opens_with_two_on_earlier_ones(path):
     recalls = {name: at for name, at in asked(path).items() if is_recall(name)}
-    assert len(recalls) == (3 if path.stem[:2] >= "02" else 0)
+    assert len(recalls) == (2 if path.stem[:2] >= "02" else 0)
     if recalls:
         (place,) = set(recalls.values())
         assert place <= 8 and place == min(asked(path).values())

@@ -2,7 +2,7 @@
 // application/vnd.flashlearn.predict+json, which tools/book/pages.py puts into the page:
 //
 //   {"questions": [{"name": "03.merge", "question": "...", "why": "...",
-//                   "choices": [{"text": "...", "right": true}, {"text": "...", "believes": "what a reader who takes it believes"}]}]}
+//                   "choices": [{"text": "...", "right": true}, {"text": "...", "believes": "the belief behind it"}]}]}
 //
 // A choice is kept until the tab is closed, and noted before the answer shows.
 

@@ -17,6 +17,7 @@ launching    answers that are part of a kernel, kernels, or launch kernels; simu
 findings     what wrong results have in common with the right ones; formulas: which formula they follow
 raised       errors in plain words (raised.toml), with the line of the answer
 questions    the questions of questions.md; predicting: `predict` shows them; log: keeps what was chosen
+sentences    `in_a_sentence`: the reader's sentence, then ours
 
 The names below are imported when they are first used: `import flashlearn.exercises` imports none of them.
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from flashlearn.exercises.checking import EXERCISES, check, hint, lines
     from flashlearn.exercises.predicting import predict
     from flashlearn.exercises.report import Hint, Report
+    from flashlearn.exercises.sentences import in_a_sentence
 
 HOMES = {
     "Answer": "answers",
@@ -42,9 +44,22 @@ HOMES = {
     "hint": "checking",
     "lines": "checking",
     "predict": "predicting",
+    "in_a_sentence": "sentences",
 }
 
-__all__ = ["EXERCISES", "Answer", "Case", "Exercise", "Hint", "Report", "check", "hint", "lines", "predict"]
+__all__ = [
+    "EXERCISES",
+    "Answer",
+    "Case",
+    "Exercise",
+    "Hint",
+    "Report",
+    "check",
+    "hint",
+    "in_a_sentence",
+    "lines",
+    "predict",
+]
 
 
 if not TYPE_CHECKING:  # it would believe in any name

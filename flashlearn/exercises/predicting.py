@@ -84,7 +84,7 @@ def as_html(question: Question) -> str:
     """The question for pages without scripts, its answer to be unfolded."""
     choices = "".join(f"<li>{html.escape(text)}</li>" for text in question.choices)
     beliefs = "".join(
-        f"<li>{html.escape(text)}: that is what one believes who thinks that {html.escape(_closed(belief))}</li>"
+        f"<li>{html.escape(text)}: you may be thinking that {html.escape(_closed(belief))}</li>"
         for text, belief in question.beliefs.items()
     )
     return (

@@ -8,7 +8,7 @@ They are in `flashlearn/course/NAME/questions.md`, a heading each:
     ## correction
     The text of the question, on one line.
     - [x] the right choice
-    - a wrong choice :: what one believes who takes it :: online_softmax.merge.not_rescaled
+    - a wrong choice :: the belief behind it :: online_softmax.merge.not_rescaled
     Why: one sentence, said once the reader has chosen.
     Cell: the id of the code cell that shows the answer, in the same notebook
 
@@ -29,7 +29,7 @@ from flashlearn.course import NOTEBOOKS, numbered
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong choice: `believes` completes "That is what one believes who thinks that ...", `source` is an id."""
+    """A wrong choice: `believes` completes "You may be thinking that ...", `source` is an id."""
 
     text: str
     believes: str
@@ -63,7 +63,7 @@ class Question:
 
     @property
     def beliefs(self) -> dict[str, str]:
-        """{wrong choice: what one believes who takes it}"""
+        """{wrong choice: the belief behind it}"""
         return {wrong.text: wrong.believes for wrong in self.wrong}
 
     @property
@@ -72,10 +72,26 @@ class Question:
         return random.Random(self.name).sample(texts := [self.right, *(wrong.text for wrong in self.wrong)], len(texts))
 
 
+@dataclass(frozen=True)
+class Sentence:
+    """What a reader explains in a sentence, ours for comparison, and the points that it should make."""
+
+    id: str
+    text: str
+    model: str
+    points: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return numbered(self.id)
+
+
 def read(text: str, notebook: str) -> Iterator[Question]:
     """The questions of a file. ValueError names the question that lacks a part, or has a line of no known form."""
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         name, *lines = filter(None, map(str.strip, part.splitlines()))
+        if any(line.startswith("Model: ") for line in lines):
+            continue  # `sentences` reads it
         found: dict[str, str] = {}
         wrong = []
         for line in lines:
@@ -95,9 +111,19 @@ def read(text: str, notebook: str) -> Iterator[Question]:
         yield Question(f"{notebook}.{name}", wrong=tuple(wrong), **found)
 
 
-_ALL = [
-    question
-    for notebook in NOTEBOOKS
-    for question in read((files("flashlearn.course") / notebook / "questions.md").read_text(encoding="utf-8"), notebook)
-]
+def sentences(text: str, notebook: str) -> Iterator[Sentence]:
+    """What a file asks to explain. ValueError names the task that lacks its text, or has a line of no known form."""
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = filter(None, map(str.strip, part.splitlines()))
+        model = [line.removeprefix("Model: ") for line in lines if line.startswith("Model: ")]
+        points = tuple(line.removeprefix("- ") for line in lines if line.startswith("- "))
+        if model and len(lines) - len(points) != 2:
+            raise ValueError(f"expected a text, points and one Model in {notebook}.{name}, got {lines!r}")
+        if model:
+            yield Sentence(f"{notebook}.{name}", lines[0], model[0], points)
+
+
+_FILES = {name: (files("flashlearn.course") / name / "questions.md").read_text(encoding="utf-8") for name in NOTEBOOKS}
+_ALL = [question for notebook, text in _FILES.items() for question in read(text, notebook)]
 QUESTIONS: dict[str, Question] = {question.name: question for question in sorted(_ALL, key=lambda one: one.name)}
+SENTENCES = {task.name: task for notebook, text in _FILES.items() for task in sentences(text, notebook)}

@@ -7,15 +7,15 @@ from flashlearn.core.extras import needs
 
 if TYPE_CHECKING:
     from flashlearn.show.animation import Picture, picture, reduced_motion
+    from flashlearn.show.moved import bytes_moved
     from flashlearn.show.player import Player, play
-    from flashlearn.show.position import here
     from flashlearn.show.projection import projector
 
 # Where each name lives, to be imported when it is first used: one picture needs no widget, and `draw` neither.
 HOMES = {
     "Picture": "animation",
     "Player": "player",
-    "here": "position",
+    "bytes_moved": "moved",
     "picture": "animation",
     "play": "player",
     "projector": "projection",

@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("file", type=Path, help="where to write it, e.g. map.html")
     file = parser.parse_args(arguments).file
-    from flashlearn.show.position import page  # here: `--help` needs no PyTorch
+    from flashlearn.show.moved import page  # here: `--help` needs no PyTorch
 
     try:
         file.write_text(page(), encoding="utf-8")

@@ -16,7 +16,7 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 
 from flashlearn.cost import standard_cost
-from flashlearn.show import position
+from flashlearn.show import moved
 from flashlearn.show.course import STAGES
 from tools.book import chapter, figures, runs
 from tools.book.address import Address
@@ -135,11 +135,11 @@ class Book:
 
     def map(self) -> None:
         """The map of all algorithms, as a page of the book and as one to print."""
-        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{position.course_table()}</div>'
-        words = f"# The map\n\n{MAP}\n\n{table}\n\n{position.legend()}\n"
+        table = f'<div class="scroll" tabindex="0" role="group" aria-label="the map">{moved.course_table()}</div>'
+        words = f"# The map\n\n{MAP}\n\n{table}\n\n{moved.legend()}\n"
         (self.source / "map.md").write_text(words, encoding="utf-8")
         (self.source / "_static").mkdir(exist_ok=True)
-        (self.source / "_static" / "map.html").write_text(position.page(), encoding="utf-8")
+        (self.source / "_static" / "map.html").write_text(moved.page(), encoding="utf-8")
 
     def first_player(self) -> str:
         """Notebook 07's two versions side by side, which play as soon as the page is there."""

@@ -52,7 +52,7 @@ export class Question {
     this.labels[right].append(element("b", {}, " ✓ right"));
     this.labels[right].classList.add("right");
     if (chosen !== right) this.labels[chosen].append(element("b", {}, " ✗ your choice"));
-    const verdict = chosen === right ? "Right." : `No. That is what one believes who thinks that ${closed(believes[chosen])} Right is: ${closed(this.choices[right])}`;
+    const verdict = chosen === right ? "Right." : `Not quite. You may be thinking that ${closed(believes[chosen])} The answer: ${closed(this.choices[right])}`;
     this.say([verdict, why, trouble].join(" ").trim());
   }
 

@@ -1,4 +1,4 @@
-"""`here("03")`: where a notebook stands in the course, and what its algorithms move; and the map of all of them.
+"""`bytes_moved("03")`: what the algorithms of a notebook move; and the map of all of them.
 
 The numbers are counted from recorded steps (`flashlearn.show.course`), so none of them is typed.
 """
@@ -19,13 +19,11 @@ LEGEND = (
     "Loops: those that read from the large memory. Reads: how often a matrix is read in all. "
     "Extra: stored besides the result. On chip: the most that one program holds."
 )
-CHIP = "display:inline-block;padding:0 .45em;border:1px solid currentColor;border-radius:.4em;"
-THERE = "background:#0072b2;color:#fff;font-weight:bold"
 
 
 @dataclass(frozen=True)
-class Here:
-    """The place of one notebook; displays itself as a line of all notebooks and a small table."""
+class Moved:
+    """What the algorithms of one notebook move, as a small table."""
 
     stage: Stage
 
@@ -41,25 +39,18 @@ class Here:
         return f"Counted for {counted_for(self.stage.algorithms)}. {LEGEND}"
 
     def __repr__(self) -> str:
-        place = f"Notebook {self.stage.number} of {STAGES[-1].number}, {self.stage.title}: {self.stage.new}."
         wide = [max(len(row[column]) for row in (HEADS, *self.rows)) for column in range(len(HEADS))]
         lines = ["  ".join(map(_padded, row, wide, range(len(wide)))).rstrip() for row in (HEADS, *self.rows)]
-        return "\n".join([place, *lines, self.sizes])
+        return "\n".join([*lines, self.sizes])
 
     def _repr_html_(self) -> str:
-        stage = self.stage
-        label = html.escape(f"You are at notebook {stage.number} of {STAGES[-1].number}: {stage.title}")
-        return (
-            f'<section aria-label="{label}"><p style="line-height:2.2">{way(stage)}</p>'
-            f"<p><strong>{stage.number} {html.escape(stage.title)}</strong>: {html.escape(stage.new)}.</p>"
-            f"{table(self.rows)}<p><small>{html.escape(self.sizes)}</small></p></section>"
-        )
+        return f"{table(self.rows)}<p><small>{html.escape(self.sizes)}</small></p>"
 
 
-def here(number: str) -> Here:
-    """Where the notebook of this number stands: `here("03")` as its first cell."""
+def bytes_moved(number: str) -> Moved:
+    """What the algorithms of the notebook of this number read, write and keep: `bytes_moved("03")` near its end."""
     if stage := next((stage for stage in STAGES if stage.number == number), None):
-        return Here(stage)
+        return Moved(stage)
     raise ValueError(f'expected the number of a notebook, "00" to "{STAGES[-1].number}", got {number!r}')
 
 
@@ -67,20 +58,6 @@ def counted_for(algorithms: Iterable[Algorithm]) -> str:
     """The sizes of algorithms, those left out that others only add to."""
     sizes = dict.fromkeys(each.sizes for each in algorithms)
     return "; ".join(one for one in sizes if not any(other != one and other.startswith(one) for other in sizes))
-
-
-def way(stage: Stage) -> str:
-    """All notebooks in a line, by part, this one marked."""
-    parts: dict[str, list[str]] = {}
-    for each in STAGES:
-        title = html.escape(each.title, quote=True)
-        if each is stage:
-            chip = f'<strong aria-current="step" style="{CHIP}{THERE}">▸ {each.number} {title}</strong>'
-        else:
-            chip = f'<span title="{title}" style="{CHIP}">{each.number}</span>'
-        parts.setdefault(each.part, []).append(chip)
-    groups = (f"{html.escape(part)} {' '.join(chips)}".strip() for part, chips in parts.items())
-    return " &nbsp; ".join(f'<span style="white-space:nowrap">{group}</span>' for group in groups)
 
 
 def table(rows: list[tuple[str, ...]]) -> str:
@@ -206,7 +183,7 @@ def legend() -> str:
     sizes = counted_for(each for stage in STAGES[1:] for each in stage.algorithms)
     return (
         f"Counted from recorded steps for {sizes}. {LEGEND} Bars: read, then written, each kind to its own scale. "
-        "o of 1…6: attention of the query 1 over keys and values 1 to 6, the same number on every rung."
+        "o of 1…6: attention of the query 1 over keys and values 1 to 6, the same number for every algorithm."
     )
 
 
