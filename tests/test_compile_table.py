@@ -64,9 +64,9 @@ from flashlearn.compiler.compile_only import compile_for
 compile_for(90)
 from flashlearn.fast.portable import backward, forward, launches
 launches.shared_memory = lambda device: 232448
-for module in ("flashlearn.fast.target", "flashlearn.fast.portable.forward"):
+for module in ("flashlearn.core.target", "flashlearn.fast.portable.forward"):
     sys.modules[module].check_runnable = lambda **_: None
-sys.modules["flashlearn.fast.target"].check_device = lambda *_: None
+sys.modules["flashlearn.core.target"].check_device = lambda *_: None
 q, k, v, do = torch.empty(4, 1, 2, 512, int(sys.argv[1]), dtype=torch.float16)
 o, lse = forward.attention_forward_portable(q, k, v, causal=True)
 backward.attention_backward_portable(do, q, k, v, o, lse, causal=True)

@@ -14,10 +14,10 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.options import plain_options
 from flashlearn.core.steps import hbm_bytes, record
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import dispatch
 from flashlearn.fast.api import flash_attention
 from flashlearn.fast.decode import attention_decode, cut, decode_launch, decode_splits
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.forward import attention_forward, padded
 from flashlearn.kernels.recorder import kernel_steps
 from tests.grid import Case, bf16, check, check_kernel, fp16, fp32, make, oracle, plain, traits

@@ -11,9 +11,9 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.hopper import dq_accumulator as module
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, postprocess, preprocess
-from flashlearn.fast.target import INTERPRETED
 from tests.summed import as_summed, tiles
 
 DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -20,7 +20,7 @@ from flashlearn.algorithms.tiled_backward import tiled_attention_backward_steps
 from flashlearn.core.inputs import Sizes
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import hbm_bytes, record
-from flashlearn.fast.target import INTERPRETED
+from flashlearn.core.target import INTERPRETED
 from flashlearn.kernels.forward import Launch
 from flashlearn.kernels.recorder import kernel_steps
 from flashlearn.show.draw import draw_backward, draw_tiling, drawable, without_numbers

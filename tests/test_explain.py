@@ -14,9 +14,9 @@ import flashlearn as fl
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: there is nothing to explain", allow_module_level=True)
 
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import decode, dispatch, explanation, launcher
 from flashlearn.fast.portable import launches
-from flashlearn.fast.target import INTERPRETED
 from tests.grid import fp16, fp32
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="a GPU is here: the tests below pretend another")

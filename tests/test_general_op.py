@@ -13,10 +13,10 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn.core.inputs import check_qkv
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import options_operator
 from flashlearn.fast.api import flash_attention
 from flashlearn.fast.options_operator import flat, general_forward, options_of
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
 from tests.masked import Problem, check, given, offsets_of, results_of

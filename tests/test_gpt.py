@@ -33,8 +33,8 @@ from tests.slow import across, slow
 
 ATTENTIONS = {"standard": fl.standard_attention, "one pass": fl.one_pass_attention, "tiled v2": fl.tiled_attention_v2}
 if importlib.util.find_spec("triton"):
+    from flashlearn.core.target import INTERPRETED  # before torch.optim, which imports Triton
     from flashlearn.fast.api import flash_attention
-    from flashlearn.fast.target import INTERPRETED  # before torch.optim, which imports Triton
 
     ATTENTIONS["flash"] = flash_attention
     DEVICE = "cpu" if INTERPRETED else "cuda"

@@ -21,13 +21,13 @@ if importlib.util.find_spec("triton") is None:
 
 import flashlearn as fl
 from flashlearn import kernels
+from flashlearn.core import target
 from flashlearn.core.options import plain_options
-from flashlearn.fast import target
+from flashlearn.core.target import INTERPRETED, check_grid
 from flashlearn.fast.decode import attention_decode
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import PortableLaunch
-from flashlearn.fast.target import INTERPRETED, check_grid
 from flashlearn.kernels import ladder, versions
 from flashlearn.kernels.backward import backward_launch
 from flashlearn.kernels.forward import Launch, forward_launch

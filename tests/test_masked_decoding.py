@@ -13,10 +13,10 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.core.inputs import check_qkv
 from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.steps import hbm_bytes
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import decode as decoding
 from flashlearn.fast import dispatch
 from flashlearn.fast.decode import attention_decode, decode_splits
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import kernel_steps
 from tests import grid
 from tests.grid import answers, fp16, fp32, make

@@ -11,8 +11,8 @@ import pytest
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.target import INTERPRETED
 from tests.grid import bf16, fp16, fp32, make, work
 from tests.masked import Problem, check, given, results_of
 from tests.slow import covering

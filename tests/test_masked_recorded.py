@@ -16,11 +16,11 @@ from flashlearn.core.inputs import check_qkv
 from flashlearn.core.mask import Mask
 from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.steps import Tile, hbm_bytes
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import find_tiles
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, StrayAccess, _Recording, kernel_steps
 from tests.grid import fp16, make
 from tests.masked import Problem, given, offsets_of, without_gradients

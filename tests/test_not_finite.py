@@ -62,7 +62,7 @@ def test_algorithms(name, number):
 @pytest.mark.parametrize("number", (float("nan"), float("inf")))
 @pytest.mark.parametrize("name", KERNELS)
 def test_kernels(name, number):
-    from flashlearn.fast.target import INTERPRETED
+    from flashlearn.core.target import INTERPRETED
 
     if not INTERPRETED:
         pytest.skip("kernels are compiled here, with other blocks")

@@ -15,9 +15,9 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
 import flashlearn as fl
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import api, dispatch
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.target import INTERPRETED
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, results, work
 from tests.slow import covering, slow
 

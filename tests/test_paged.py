@@ -23,11 +23,11 @@ from flashlearn.core.mask import check_window
 from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import check_paged
 from flashlearn.core.steps import VALUES, hbm_bytes
+from flashlearn.core.target import INTERPRETED
 from flashlearn.cost import cache_bytes, decode_cost, paged_cost
 from flashlearn.fast import paged as paging
 from flashlearn.fast.paged import PagedPlan, PagedProblem, flash_attention_paged, paged, tiles_of_queries
 from flashlearn.fast.portable.launches import PortableLaunch
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.recorder import Race, kernel_steps
 from tests.compiling import compiling
 from tests.slow import across, covering, slow

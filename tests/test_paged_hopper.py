@@ -16,11 +16,11 @@ if importlib.util.find_spec("triton") is None:
 
 from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
+from flashlearn.core.target import INTERPRETED
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import paged as portable
 from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.portable.options import Strides
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles

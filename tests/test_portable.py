@@ -11,12 +11,12 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is tested", allow_module_level=True)
 
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import api, dispatch
 from flashlearn.fast.portable import launches
 from flashlearn.fast.portable.backward import attention_backward_portable, attention_rows
 from flashlearn.fast.portable.forward import attention_forward_portable
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, PortableLaunch, is_wide, portable_launch
-from flashlearn.fast.target import INTERPRETED
 from tests.compiling import compiling
 from tests.grid import CASES, Case, bf16, check, check_kernel, fp16, fp32, fp64, make, oracle, plain, traits, work
 from tests.slow import across, covering, slow
@@ -218,7 +218,7 @@ import flashlearn.kernels
 from flashlearn.compiler.compile_only import compile_for
 launches = compile_for(90)
 import torch
-from flashlearn.fast import target
+from flashlearn.core import target
 from flashlearn.fast.portable import backward, forward, launches as sizes
 sizes.shared_memory = lambda device: 232448
 target.check_device = lambda *given: None  # tensors lie on the CPU

@@ -10,10 +10,10 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: no kernel is run", allow_module_level=True)
 
+from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
 from flashlearn.fast.hopper.semaphores import make_semaphores
 from flashlearn.fast.portable.options import mean_seen
-from flashlearn.fast.target import INTERPRETED
 from tests.compiling import compiling
 from tests.ranges import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem

@@ -18,8 +18,8 @@ from flashlearn.algorithms.attention import spans
 from flashlearn.algorithms.matmul import tiled_matmul_steps
 from flashlearn.algorithms.tiled import tiled_attention_v2_steps
 from flashlearn.core.steps import hbm_bytes, last, record, sram_peak
+from flashlearn.core.target import INTERPRETED
 from flashlearn.cost import v2_cost
-from flashlearn.fast.target import INTERPRETED
 from flashlearn.kernels.forward import Launch
 from flashlearn.kernels.recorder import Race, StrayAccess, Unrecordable, kernel_steps
 from tests.grid import Case, fp16, fp32, make

@@ -18,7 +18,7 @@ from tests.grid import Case, answers
 from tests.slow import slow
 
 if importlib.util.find_spec("triton"):
-    from flashlearn.fast.target import INTERPRETED
+    from flashlearn.core.target import INTERPRETED
 
     DEVICE = "cpu" if INTERPRETED else "cuda"
 else:

@@ -360,7 +360,7 @@ def test_a_prefix_that_is_shared_is_read_once():
 def triton(*tensors, **options):
     """The kernel, in float32, since float64 it does not take, and on a GPU where it is compiled."""
     pytest.importorskip("triton")
-    from flashlearn.fast.target import INTERPRETED
+    from flashlearn.core.target import INTERPRETED
 
     device = "cpu" if INTERPRETED else "cuda"
     there = [t.to(device, torch.float32 if t.is_floating_point() else t.dtype) for t in tensors]

@@ -392,6 +392,7 @@ IMPORT_ALL_WITHOUT_TRITON = """
 import importlib, pkgutil, sys
 
 NEED_TRITON = {
+    "flashlearn.core.target", "flashlearn.core.interpreter_patches",
     "flashlearn.kernels", "flashlearn.fast", "flashlearn.models.transformers",
     "flashlearn.models.continuous", "flashlearn.ring.merge_kernel",
     "flashlearn.course.triton_forward.mutation_lab",

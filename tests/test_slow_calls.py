@@ -12,10 +12,11 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here", allow_module_level=True)
 
 from flashlearn.algorithms.tiled import visited_blocks
+from flashlearn.core import interpreter_warning
 from flashlearn.core.options import plain_options
-from flashlearn.fast import api, interpreter_warning, options_operator, paged
+from flashlearn.core.target import INTERPRETED
+from flashlearn.fast import api, options_operator, paged
 from flashlearn.fast.api import flash_attention
-from flashlearn.fast.target import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here")
 int32 = {"dtype": torch.int32}

@@ -16,7 +16,7 @@ if importlib.util.find_spec("transformers") is None:
         "transformers is not installed here: flashlearn.models.transformers is not tested", allow_module_level=True
     )
 
-from flashlearn.fast.target import INTERPRETED  # isort: skip (first: it chooses the backend)
+from flashlearn.core.target import INTERPRETED  # isort: skip (first: it chooses the backend)
 
 from tests.slow import slow
 

@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton") is None:
 if importlib.util.find_spec("transformers") is None:
     pytest.skip("transformers is not installed here: its masks are not tested", allow_module_level=True)
 
-from flashlearn.fast.target import INTERPRETED  # isort: skip (first: it chooses the backend)
+from flashlearn.core.target import INTERPRETED  # isort: skip (first: it chooses the backend)
 
 from tests.slow import slow
 

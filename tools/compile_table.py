@@ -113,7 +113,7 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     torch.cuda.get_device_capability = lambda device=None: divmod(gpu, 10)
     torch.cuda.get_device_properties = lambda device=None: properties
     torch.cuda.is_current_stream_capturing = lambda: False
-    target: Any = sys.modules["flashlearn.fast.target"]
+    target: Any = sys.modules["flashlearn.core.target"]
     target.check_device = lambda *_: None  # tensors lie on the CPU
     for case in cases:
         launches.clear()

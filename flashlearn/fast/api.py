@@ -5,7 +5,7 @@ and the choice of the kernel. Registered with `torch.library` are `flashlearn::a
 derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
 a derivative and without lse: a call that wants neither has less to do. Each has a rule for
 fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
-interpreter (see `flashlearn.fast.target`), and never fall back to anything else.
+interpreter (see `flashlearn.core.target`), and never fall back to anything else.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv, dual, sizes_of
+from flashlearn.core.interpreter_warning import warn_if_slow
 from flashlearn.core.mask import KeyRange, Window, limits
 from flashlearn.core.options import plain_options
+from flashlearn.core.target import DTYPES, INTERPRETED, check_device, check_head_dim, resolve_scale
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose_backward, choose_forward, must_widen, why_not_tma
-from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, reject_second_order
 from flashlearn.fast.portable.backward import attention_backward_portable
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.target import DTYPES, INTERPRETED, check_device, check_head_dim, resolve_scale
 
 
 @overload

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
 from flashlearn.core.options import AttentionOptions, plain_options
+from flashlearn.core.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
@@ -30,7 +31,6 @@ from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves

@@ -25,7 +25,7 @@ import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 from triton.language.target_info import cuda_capability_geq
 
-from flashlearn.fast.target import INTERPRETED
+from flashlearn.core.target import INTERPRETED
 
 ALLOWED = True  # False: kernels begin when the ones before have ended, to measure what this is worth
 COMPILED = tl.constexpr(not INTERPRETED)

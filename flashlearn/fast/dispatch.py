@@ -20,10 +20,10 @@ import triton
 from torch import Tensor
 
 from flashlearn.core.options import AttentionOptions
+from flashlearn.core.target import INTERPRETED, padded
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.fast.portable.launches import has_tensor_cores
 from flashlearn.fast.portable.options import about_seen
-from flashlearn.fast.target import INTERPRETED, padded
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32

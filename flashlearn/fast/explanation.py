@@ -21,6 +21,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import sizes_of
 from flashlearn.core.mask import KeyRange, Window
+from flashlearn.core.target import INTERPRETED, backend
 from flashlearn.fast.api import prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
 from flashlearn.fast.dispatch import (
@@ -33,7 +34,6 @@ from flashlearn.fast.dispatch import (
 )
 from flashlearn.fast.options_operator import check_contents, options_of
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
-from flashlearn.fast.target import INTERPRETED, backend
 
 
 class Explained(NamedTuple):

@@ -13,7 +13,7 @@ import triton
 from torch import Tensor
 from torch.utils import deterministic
 
-from flashlearn.fast.target import INTERPRETED
+from flashlearn.core.target import INTERPRETED
 
 
 def prepare() -> None:

@@ -14,14 +14,14 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from flashlearn.core.inputs import Sizes, check_bool
+from flashlearn.core.interpreter_warning import warn_if_slow
 from flashlearn.core.mask import KeyRange, Window, check_documents, check_key_range
 from flashlearn.core.options import AttentionOptions
+from flashlearn.core.target import INTERPRETED, check_softcap
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose_with_options, must_widen
-from flashlearn.fast.interpreter_warning import warn_if_slow
 from flashlearn.fast.portable.backward import BackwardCall, attention_gradients
 from flashlearn.fast.portable.forward import attention_forward_portable
-from flashlearn.fast.target import INTERPRETED, check_softcap
 
 FLAT = (
     "Tensor? sinks, Tensor? alibi, Tensor? offsets_q, Tensor? offsets_k, Tensor? key_start, Tensor? key_stop, "

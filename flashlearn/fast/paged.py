@@ -27,23 +27,12 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, dual
+from flashlearn.core.interpreter_warning import warn_if_slow_paged
 from flashlearn.core.mask import Window, limits
 from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import PagedSizes, check_paged, check_paged_numbers
 from flashlearn.core.scores import per_head
-from flashlearn.fast.decode import decode_launch, max_rows
-from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
-from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
-from flashlearn.fast.hopper import paged as hopper
-from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
-from flashlearn.fast.interpreter_warning import warn_if_slow_paged
-from flashlearn.fast.launcher import launch as launch_kept
-from flashlearn.fast.launcher import sm_count
-from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
-from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
-from flashlearn.fast.portable.options import Strides, named
-from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.target import (
+from flashlearn.core.target import (
     INTERPRETED,
     check_device,
     check_head_dim,
@@ -52,6 +41,17 @@ from flashlearn.fast.target import (
     reject_negated,
     resolve_scale,
 )
+from flashlearn.fast.decode import decode_launch, max_rows
+from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
+from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
+from flashlearn.fast.hopper import paged as hopper
+from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
+from flashlearn.fast.launcher import launch as launch_kept
+from flashlearn.fast.launcher import sm_count
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
+from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
+from flashlearn.fast.portable.options import Strides, named
+from flashlearn.fast.portable.scores import scored
 from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows

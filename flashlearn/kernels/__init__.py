@@ -1,6 +1,6 @@
 """The algorithms of the course as Triton kernels, for a GPU, or any CPU through the interpreter."""
 
-from flashlearn.fast.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
+from flashlearn.core.target import INTERPRETED, backend  # isort: skip (first: it chooses the backend)
 
 from flashlearn.kernels.backward import attention_backward
 from flashlearn.kernels.forward import attention_forward

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
+from flashlearn.core.target import check_backward, check_grid, check_launch, padded, resolve_scale
 from flashlearn.kernels.forward import LOG2E, Launch
 
 

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
-from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
+from flashlearn.core.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
 LOG2_E = math.log2(math.e)  # for launchers
 LOG2E = tl.constexpr(LOG2_E)  # the same for kernels, which import it from here

@@ -23,7 +23,7 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from flashlearn.core.inputs import check_bool, check_qkv
-from flashlearn.fast.target import (
+from flashlearn.core.target import (
     check_grid,
     check_head_dim,
     check_launch,

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
-from flashlearn.fast.target import check_grid, check_power_of_two, check_runnable
+from flashlearn.core.target import check_grid, check_power_of_two, check_runnable
 
 
 @triton.jit

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from flashlearn.core.mask import Mask
 from flashlearn.core.steps import Step, Tile, hbm_bytes
-from flashlearn.fast.target import INTERPRETED
+from flashlearn.core.target import INTERPRETED
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "c")  # of a kernel's tensors
 TITLES = {name: name[:-1] + name[-1].upper() for name in NAMES}  # as pictures name them: dq is dQ

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.fast.target import check_runnable
+from flashlearn.core.target import check_runnable
 
 MAX_COLUMNS = 65536  # one row, in float32, fills the registers of one SM: 65536 of 4 bytes
 

@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.fast.target import check_power_of_two, check_runnable
+from flashlearn.core.target import check_power_of_two, check_runnable
 
 
 @triton.jit

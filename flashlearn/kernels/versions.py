@@ -24,7 +24,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.inputs import Sizes, check_bool, check_qkv
-from flashlearn.fast.target import (
+from flashlearn.core.target import (
     check_grid,
     check_head_dim,
     check_power_of_two,

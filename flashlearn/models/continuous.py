@@ -29,7 +29,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from flashlearn.fast.paged import flash_attention_paged  # isort: skip (before transformers, which imports Triton: see kernels.target)
+from flashlearn.fast.paged import flash_attention_paged  # isort: skip (before transformers, which imports Triton: see core.target)
 from flashlearn.fast.varlen import flash_attention_varlen  # isort: skip
 from transformers import AttentionInterface, PreTrainedModel
 from transformers.generation.continuous_batching.cache import PagedAttentionCache

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from flashlearn.core.mask import Window
 
-from flashlearn.fast.api import flash_attention  # isort: skip (before transformers, which imports Triton: see kernels.target)
+from flashlearn.fast.api import flash_attention  # isort: skip (before transformers, which imports Triton: see core.target)
 
 try:
     from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel, masking_utils

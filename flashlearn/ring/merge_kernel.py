@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from flashlearn.fast.target import check_device  # noqa: F401  before Triton is used: it may have to interpret
+from flashlearn.core.target import check_device  # noqa: F401  before Triton is used: it may have to interpret
 
 
 @triton.jit

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.options import AttentionOptions, plain_options
+from flashlearn.core.target import check_backward, check_grid, check_launch, padded, resolve_scale
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LOG2_E
@@ -44,7 +45,6 @@ from flashlearn.fast.portable.masks import (
 )
 from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
-from flashlearn.fast.target import check_backward, check_grid, check_launch, padded, resolve_scale
 
 
 @triton.jit(do_not_specialize=["N_q"])

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, check_qkv
 from flashlearn.core.options import AttentionOptions, plain_options
+from flashlearn.core.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
@@ -33,7 +34,6 @@ from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, 
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, tile_coordinates
 from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
 from flashlearn.fast.portable.scores import scored, slope_of
-from flashlearn.fast.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 
 LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import torch
 
-from flashlearn.fast.target import INTERPRETED
+from flashlearn.core.interpreter_warning import BLOCK
+from flashlearn.core.target import INTERPRETED
 
 
 class PortableLaunch(NamedTuple):
@@ -51,7 +52,7 @@ DQ = {
 
 
 # There an operation takes about as long for a large tile as for a small one; larger ones pad short sequences.
-IN_INTERPRETER = PortableLaunch(64, 64)
+IN_INTERPRETER = PortableLaunch(*BLOCK)
 
 
 def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) -> PortableLaunch:

@@ -9,12 +9,10 @@ The interpreter gets values right in float16 and float32. It gets bfloat16 wrong
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 import os
-import threading
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,9 +24,10 @@ from flashlearn.core.inputs import MAX_SCALE, Sizes, check_block, check_qkv, dua
 try:
     import triton
     import triton.language as tl
-    from triton.runtime import interpreter
     from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.interpreter import np as numpy
+
+    from flashlearn.core.interpreter_patches import patch_interpreter
 except ImportError as error:
     raise ImportError(
         "flash_attention and flashlearn.kernels need Triton, which is published for Linux only: "
@@ -36,7 +35,7 @@ except ImportError as error:
     ) from error
 
 
-def release(module) -> tuple[int, ...]:
+def release(module: Any) -> tuple[int, ...]:
     """The first two numbers of a version: (3, 7)."""
     return tuple(int(number) for number in module.__version__.split(".")[:2])
 
@@ -52,68 +51,8 @@ MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch gri
 LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
-def in_turn(run):
-    """The same, for one thread at a time: the interpreter puts its own functions in the place of the language's."""
-    lock = threading.RLock()
-
-    @functools.wraps(run)
-    def alone(*args, **kwargs):
-        with lock:
-            replaced_in.append(set())
-            try:
-                return run(*args, **kwargs)
-            finally:
-                replaced_in.pop()
-
-    return alone
-
-
-replaced_in: list[set[int]] = []  # for the launch that runs: the modules in which the language has been replaced
-
-
-def once_in_a_launch(replace):
-    """The same, done once for a module; the interpreter does it at every call of a function by a kernel, for long."""
-
-    @functools.wraps(replace)
-    def replace_once(function):
-        module = id(function.__globals__)
-        if replaced_in and module in replaced_in[-1]:
-            return interpreter._LangPatchScope()  # nothing to restore
-        scope = replace(function)
-        if replaced_in:
-            replaced_in[-1].add(module)
-        return scope
-
-    return replace_once
-
-
-def by_name(dtype_of):
-    """The same, a look in a table; the interpreter makes its table anew at every operation of a kernel."""
-    known: dict[str, numpy.dtype] = {}
-
-    @functools.wraps(dtype_of)
-    def looked_up(dtype):
-        name = dtype.scalar.name
-        if name not in known:
-            known[name] = dtype_of(dtype)
-        return known[name]
-
-    return looked_up
-
-
-def without_idle_checks(builder) -> None:
-    """Leave out the check of sums and products for overflow, whose outcome is thrown away where `debug` is off."""
-    if not builder.options.debug:
-        builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
-
-
 if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
-    InterpretedFunction.run = in_turn(InterpretedFunction.run)
-    if hasattr(interpreter, "_LangPatchScope"):
-        interpreter._patch_lang = once_in_a_launch(interpreter._patch_lang)
-    if hasattr(interpreter, "_get_np_dtype"):
-        interpreter._get_np_dtype = by_name(interpreter._get_np_dtype)
-    without_idle_checks(interpreter.interpreter_builder)
+    patch_interpreter()
 _unwatched = InterpretedFunction.run
 
 
@@ -272,4 +211,4 @@ def check_grid(grid: tuple[int, ...]) -> tuple[int, ...]:
 @functools.cache
 def padded(D: int) -> int:
     """The power of two, at least 16, that a tile of D columns is padded to."""
-    return max(16, triton.next_power_of_2(D))
+    return max(16, int(triton.next_power_of_2(D)))

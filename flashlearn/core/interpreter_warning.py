@@ -15,15 +15,15 @@ from flashlearn.core.mask import Mask
 from flashlearn.core.numerics import spans
 from flashlearn.core.options import AttentionOptions
 from flashlearn.core.pages import PagedSizes
-from flashlearn.fast.portable.launches import IN_INTERPRETER
 
 STEP, STEP_OF_SCORES = 2e-3, 3e-3  # seconds; Triton 3.7, one core, D 16 to 256, forward and backward
+BLOCK = 64, 64  # queries and keys of a tile there
 LIMIT = 1.0  # seconds that a caller waits without a word
 
 
 def warn_if_slow(q: Tensor, k: Tensor, options: AttentionOptions, *, back: bool = False) -> None:
     """Warn if the interpreter takes over a second for the portable kernels, of which the backward pass launches two."""
-    steps = (1 + back) * tile_steps(q, k, *IN_INTERPRETER[:2], options)
+    steps = (1 + back) * tile_steps(q, k, *BLOCK, options)
     what = "the backward pass of flash_attention" if back else "flash_attention"
     _warn(what, steps, STEP_OF_SCORES if options.changes_scores else STEP)
 
