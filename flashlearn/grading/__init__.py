@@ -1,4 +1,4 @@
-"""Grading of submitted notebooks, by `python -m flashlearn.grading`.
+"""Grading of submitted notebooks, and questions in a terminal: `python -m flashlearn` lists the commands.
 
 notebook.py   reads a notebook, and finds by its name which exercises are expected in it
 record.py     what `check` leaves in a grading run
@@ -8,5 +8,7 @@ stripped.py   the package in that process: a copy without answers;  stand_ins.py
 landlock.py   keeps that process from everything else
 worker.py     that process;  messages.py   how values get there and back
 sandbox.py    starts such processes;  supervisor.py   ends them, with all that they started
-inventory.py  questions before and after the course
+asking.py     asks questions in a terminal
+review.py     what notebooks have asked, again, on a schedule
+inventory.py  questions before and after the course, in two forms
 """

@@ -16,9 +16,7 @@ and compared here: only what they return counts. notebooks/INSTRUCTORS.md says w
 a function that does the whole task, such as torch.softmax, passes with a remark; with --own-work it fails, unless it
 hides the call, for example in a thread.
 
-    python -m flashlearn.grading inventory
-
-asks questions of all notebooks and lists the misconceptions that are left (`... inventory --help`).
+`python -m flashlearn grade` is the same command. `python -m flashlearn inventory` asks what students believe.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
 """The inventory of misconceptions, to be taken before the course and after it.
 
-    python -m flashlearn.grading inventory
-    python -m flashlearn.grading inventory --questions 10 --seed 3 < answers.txt
+    python -m flashlearn inventory
+    python -m flashlearn inventory --form B
+    python -m flashlearn inventory --questions 10 --seed 3 < answers.txt
 
-It asks 30 of the questions of all notebooks in random order. A letter answers, and Enter skips a question. The right
-answers are never shown; at the end it lists by notebook the beliefs that your wrong answers suggest. The result is kept
-(`flashlearn.exercises.log`). The next time it asks the same questions in another order and compares before and after;
---seed draws others. Ctrl+D and Ctrl+C end it early, and the answers so far count.
+There are two forms of 30 questions. A question of form A is asked in a notebook, too. Its partner in form B tests the
+same idea by another example, which no notebook shows. Take one form before the course and the other one after it: the
+first time form A is asked, later the form that you did not begin with, unless --form says which.
+
+A letter answers, and Enter skips a question. The right answers are not shown. At the end the beliefs that your wrong
+answers suggest are listed by notebook, and compared with the first time, idea by idea. The result is kept on this computer
+(`flashlearn.exercises.log`). Ctrl+D and Ctrl+C end the inventory early, and the answers so far count.
 """
 
 from __future__ import annotations
@@ -15,26 +19,36 @@ import argparse
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any
 
-from flashlearn.course import NUMBERS
 from flashlearn.exercises import log
-from flashlearn.exercises.questions import QUESTIONS, Question
+from flashlearn.exercises.questions import QUESTIONS, Question, read
+from flashlearn.grading.asking import KEYS, answered_in, ask, belief
 
-COUNT = 30
-LETTERS = "abcde"
+_B = {
+    question.id.removeprefix("form_b."): question
+    for question in read((files("flashlearn.course") / "form_b.md").read_text(encoding="utf-8"), "form_b")
+}
+_A = {question.id: question for question in QUESTIONS.values() if question.id in _B}
+FORMS: dict[str, dict[str, Question]] = {"A": _A, "B": {idea: _B[idea] for idea in _A}}  # form -> idea -> question
+IDEAS = {question.name: idea for form in FORMS.values() for idea, question in form.items()}
+ITEMS = {question.name: question for form in FORMS.values() for question in form.values()}
+COUNT = len(_A)
 Answers = Mapping[str, str]  # name of a question -> the choice, without skipped questions
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _options(arguments)
     before = earlier()
-    questions = drawn(options.questions, options.seed, before)
-    print(f"{len(questions)} questions. A letter answers, Enter passes over one, Ctrl+D ends.")
+    questions = drawn(options.questions, options.seed, options.form or next_form(before), before)
+    print(f"{len(questions)} questions. {KEYS}")
     answers: dict[str, str] = {}
     status = 0
     try:
-        ask(questions, answers)
+        for question, choice in ask(questions):
+            if choice is not None:
+                answers[question.name] = choice
     except KeyboardInterrupt:
         status = 130
     print()
@@ -45,86 +59,75 @@ def main(arguments: list[str] | None = None) -> int:
     return status or int(bool(trouble))
 
 
-def drawn(count: int, seed: int | None, before: Sequence[Mapping[str, Any]]) -> list[Question]:
-    """The questions in order: drawn by the seed, or else those of the first inventory, and more if it had fewer."""
+def next_form(before: Sequence[Mapping[str, Any]]) -> str:
+    """A the first time, then the form that was not the first."""
+    return "B" if before and before[0].get("form", "A") == "A" else "A"
+
+
+def drawn(count: int, seed: int | None, form: str, before: Sequence[Mapping[str, Any]]) -> list[Question]:
+    """The questions in order: drawn by the seed, or else on the ideas of the first inventory, and more if it had fewer."""
     generator = random.Random(seed)
-    names = generator.sample(list(QUESTIONS), len(QUESTIONS))
+    ideas = generator.sample(list(FORMS[form]), COUNT)
     if seed is None and before:
-        first = [name for name in before[0]["asked"] if name in QUESTIONS]
-        names = [*first, *(name for name in names if name not in first)]
-    chosen = names[:count]
+        first = list(filter(None, map(IDEAS.get, before[0]["asked"])))
+        ideas = [*first, *(idea for idea in ideas if idea not in first)]
+    chosen = ideas[:count]
     generator.shuffle(chosen)
-    return [QUESTIONS[name] for name in chosen]
-
-
-def ask(questions: Sequence[Question], answers: dict[str, str]) -> None:
-    """Put the answers into `answers`, until the last question or the end of the input."""
-    for number, question in enumerate(questions, start=1):
-        print(f"\n{number} of {len(questions)}. {question.text}")
-        for letter, text in zip(LETTERS, question.choices, strict=False):
-            print(f"  {letter}) {text}")
-        try:
-            choice = _read(question)
-        except EOFError:
-            return
-        if choice is not None:
-            answers[question.name] = choice
-
-
-def _read(question: Question) -> str | None:
-    """The choice that is typed, None for an empty line; other input is rejected, and read again."""
-    letters = LETTERS[: len(question.choices)]
-    while True:
-        typed = input(f"{letters[0]} to {letters[-1]}: ").strip().lower()
-        if not typed:
-            return None
-        if typed in tuple(letters):
-            return question.choices[letters.index(typed)]
-        print(f"expected a letter from {letters[0]} to {letters[-1]}, or nothing to pass over it, got {typed!r}")
+    return [FORMS[form][idea] for idea in chosen]
 
 
 def keep(questions: Sequence[Question], answers: Answers) -> str:
-    """Add this inventory to the log; what prevented it, "" if nothing did."""
-    return log.write(log.INVENTORY, {"asked": [each.name for each in questions], "answers": dict(answers)})
+    """Add this inventory to the log; what prevented it, or ""."""
+    form = "B" if questions[0].name in {each.name for each in FORMS["B"].values()} else "A"
+    return log.write(
+        log.INVENTORY, {"form": form, "asked": [each.name for each in questions], "answers": dict(answers)}
+    )
 
 
 def earlier() -> list[dict[str, Any]]:
     """The inventories that were taken, the first one first."""
-    lines = log.read(log.INVENTORY)
-    return [each for each in lines if isinstance(each.get("asked"), list) and isinstance(each.get("answers"), dict)]
+    return [
+        line
+        for line in log.read(log.INVENTORY)
+        if isinstance(line.get("asked"), list)
+        and isinstance(line.get("answers"), dict)
+        and all(isinstance(each, str) for each in (*line["asked"], *line["answers"].values()))
+    ]
 
 
 def beliefs(answers: Answers) -> dict[str, str]:
-    """The beliefs behind wrong answers, by the name of the question; choices that a question no longer has are left out."""
-    known = ((name, choice, QUESTIONS[name].wrong) for name, choice in answers.items() if name in QUESTIONS)
-    return {name: wrong.believes for name, choice, wrongs in known for wrong in wrongs if wrong.text == choice}
+    """The beliefs behind wrong answers, by idea; choices that a question no longer has are left out."""
+    known = ((IDEAS[name], ITEMS[name], choice) for name, choice in answers.items() if name in ITEMS)
+    return {idea: belief(question, choice) for idea, question, choice in known if choice in question.beliefs}
 
 
 def right(answers: Answers) -> int:
     """How many answers are right."""
-    return sum(name in QUESTIONS and choice == QUESTIONS[name].right for name, choice in answers.items())
+    return sum(name in ITEMS and choice == ITEMS[name].right for name, choice in answers.items())
 
 
 def report(questions: Sequence[Question], answers: Answers, before: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The result, line by line: how many are right, the beliefs by notebook, and how they changed since the first time."""
-    guessed = sum(1 / len(QUESTIONS[name].choices) for name in answers)
-    yield f"{right(answers)} right of {len(answers)} answered, {len(questions) - len(answers)} passed over or not reached."
+    guessed = sum(1 / len(ITEMS[name].choices) for name in answers)
+    yield f"{right(answers)} right of {len(answers)} answered, {len(questions) - len(answers)} skipped or not reached."
     yield f"Guessing alone would give about {guessed:.0f}."
     now = beliefs(answers)
-    yield from _by_notebook("Left to unlearn", now) if now else ["No misconception showed."]
+    yield from _by_notebook("You may be thinking", now) if now else ["No misconception showed."]
     if before and answers:
         yield from _compared(before[0], answers, now)
 
 
 def _compared(first: Mapping[str, Any], answers: Answers, now: Mapping[str, str]) -> Iterator[str]:
-    """Before and after, for the questions that were answered both times."""
-    both = {name: choice for name, choice in first["answers"].items() if name in answers and name in QUESTIONS}
-    then = beliefs(both)
-    after = {name: answers[name] for name in both}
-    yield f"Before ({str(first.get('when'))[:10]}): {right(both)} right of the {len(both)} answered both times; now: {right(after)}."
-    gone = {name: text for name, text in then.items() if name not in now}
-    new = {name: text for name, text in now.items() if name in both and name not in then}
-    yield from _by_notebook("Unlearned since", gone)
+    """Before and after, on the ideas that were answered both times."""
+    ideas = {IDEAS[name] for name in first["answers"] if name in IDEAS} & {IDEAS[name] for name in answers}
+    was, is_now = (
+        {name: choice for name, choice in each.items() if IDEAS.get(name) in ideas}
+        for each in (first["answers"], answers)
+    )
+    then = beliefs(was)
+    yield f"Before ({str(first.get('when'))[:10]}): {right(was)} right of {len(ideas)} ideas answered both times; now: {right(is_now)}."
+    yield from _by_notebook("Unlearned since", {idea: text for idea, text in then.items() if idea not in now})
+    new = {idea: text for idea, text in now.items() if idea in ideas and idea not in then}
     yield from _by_notebook("New since", new)
 
 
@@ -132,24 +135,20 @@ def _by_notebook(title: str, found: Mapping[str, str]) -> Iterator[str]:
     """Beliefs under their notebooks."""
     if found:
         yield f"{title}:"
-    for number in sorted({notebook(name) for name in found}):
+    numbers = {idea: answered_in(FORMS["A"][idea]) for idea in found}
+    for number in sorted(set(numbers.values())):
         yield f"  notebook {number}"
-        for name in sorted(name for name in found if notebook(name) == number):
-            yield f"    {name}: that {found[name]}"
-
-
-def notebook(name: str) -> str:
-    """The notebook that shows the answer: of a recall question the earlier one, which it names."""
-    return NUMBERS[QUESTIONS[name].shown] if ".recall." in name else name[:2]
+        yield from (f"    {idea}: that {found[idea]}" for idea in sorted(found) if numbers[idea] == number)
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(
-        prog="python -m flashlearn.grading inventory",
+        prog="python -m flashlearn inventory",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--form", choices=sorted(FORMS), help="which form (default: the one to take next)")
     parser.add_argument("--questions", type=int, default=COUNT, help=f"how many (default: {COUNT})")
     parser.add_argument("--seed", type=int, help="draws the questions, and their order")
     options = parser.parse_args(arguments)
