@@ -14,9 +14,9 @@ if importlib.util.find_spec("triton") is None:
 import flashlearn as fl
 from flashlearn.core.inputs import check_qkv
 from flashlearn.core.target import INTERPRETED
-from flashlearn.fast import options_operator
-from flashlearn.fast.api import flash_attention
-from flashlearn.fast.options_operator import flat, general_forward, options_of
+from flashlearn.fast import operators
+from flashlearn.fast.api import flash_attention, options_of
+from flashlearn.fast.operators import flat, general_forward
 from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import bf16, fp16, fp32, make
 from tests.masked import Problem, check, given, offsets_of, results_of
@@ -182,9 +182,9 @@ def test_packed_sequences_are_those_alone(of_queries, of_keys, extra, dtype):
 def test_nothing_is_copied(monkeypatch):
     """What reaches the operator lies where the caller's tensors lie, and o lies as q does."""
     reached = []
-    run = options_operator.attention_forward_portable
+    run = operators.attention_forward_portable
     monkeypatch.setattr(
-        options_operator, "attention_forward_portable", lambda *qkv, **how: reached.extend(qkv) or run(*qkv, **how)
+        operators, "attention_forward_portable", lambda *qkv, **how: reached.extend(qkv) or run(*qkv, **how)
     )
     q, k, v = torch.randn(3, 24, 2, 16, device=DEVICE)
     cut = offsets_of((4, 20), DEVICE)
@@ -239,7 +239,7 @@ BAD = (
 
 @pytest.mark.parametrize("options, error, message", BAD, ids=str)
 def test_bad_options_are_rejected_before_a_launch(options, error, message, monkeypatch):
-    monkeypatch.setattr(options_operator, "attention_forward_portable", None)
+    monkeypatch.setattr(operators, "attention_forward_portable", None)
     q, k, v, _ = make(small(), DEVICE)
     with pytest.raises(error, match=message):
         flash_attention(q, k, v, **({"check": True} | options))
@@ -288,7 +288,7 @@ def test_the_interpreter_checks_always():
 def test_elsewhere_only_when_asked(monkeypatch):
     """Without `check` no number is read on the host; with it, before the launch."""
     q, k, v, _ = make(small(), DEVICE)
-    monkeypatch.setattr(options_operator, "INTERPRETED", False)
+    monkeypatch.setattr(operators, "INTERPRETED", False)
     seen = []
     monkeypatch.setattr(torch.Tensor, "tolist", lambda t: seen.append(t) or [0, 19])
     flash_attention(q, k, v, documents=ints(0, 19))

@@ -88,8 +88,8 @@ def test_the_op_decodes_all_but_documents(monkeypatch, options, name):
     monkeypatch.setattr(dispatch, "why_not_this_machine", lambda device: "another GPU")
     q, k = torch.zeros(1, 4, 1, 16, dtype=fp32), torch.zeros(1, 2, 4096, 16)
     given = plain_options(16, 0.1, causal=False)._replace(**options)
-    assert dispatch.choose_with_options(q, k, k, given).name == name
-    assert dispatch.choose_with_options(q, k, k, given, backward=True).name == "portable"
+    assert dispatch.choose(q, k, k, given).name == name
+    assert dispatch.choose(q, k, k, given, backward=True).name == "portable"
 
 
 def test_offsets_are_rejected():

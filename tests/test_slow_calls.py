@@ -15,7 +15,7 @@ from flashlearn.algorithms.tiled import visited_blocks
 from flashlearn.core import interpreter_warning
 from flashlearn.core.options import plain_options
 from flashlearn.core.target import INTERPRETED
-from flashlearn.fast import api, options_operator, paged
+from flashlearn.fast import operators, paged
 from flashlearn.fast.api import flash_attention
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="kernels are compiled here")
@@ -27,15 +27,11 @@ def said(monkeypatch):
     """What was said so far; kernels return at once."""
     words: list[str] = []
     monkeypatch.setattr(interpreter_warning, "_said", lambda: words)
-    for module in (api, options_operator):
-        monkeypatch.setattr(
-            module, "attention_forward_portable", lambda q, *_, **__: (torch.zeros_like(q), q.new_zeros(q.shape[:3]))
-        )
     monkeypatch.setattr(
-        api, "attention_backward_portable", lambda do, q, k, v, o, lse, **_: tuple(map(torch.zeros_like, (q, k, v)))
+        operators, "attention_forward_portable", lambda q, *_, **__: (torch.zeros_like(q), q.new_zeros(q.shape[:3]))
     )
     monkeypatch.setattr(
-        options_operator, "attention_gradients", lambda do, q, k, v, *_: (*map(torch.zeros_like, (q, k, v)), None, None)
+        operators, "attention_gradients", lambda do, q, k, v, *_: (*map(torch.zeros_like, (q, k, v)), None, None)
     )
     monkeypatch.setattr(paged, "paged", lambda q, *_, **__: (torch.zeros_like(q), None))
     return words

@@ -105,8 +105,8 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
 
     import torch
 
-    import flashlearn.fast.api as api
     from flashlearn.compiler.compile_only import SHARED, compile_for
+    from flashlearn.fast import operators
 
     launches, gpu = compile_for(cases[0].gpu), cases[0].gpu
     properties: Any = SimpleNamespace(multi_processor_count=132, shared_memory_per_block_optin=SHARED[gpu])
@@ -117,7 +117,7 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     target.check_device = lambda *_: None  # tensors lie on the CPU
     for case in cases:
         launches.clear()
-        call(api, torch, case)
+        call(operators, torch, case)
         assert launches, f"expected {case} to launch something"
         kernels: Kernels = {}
         for launch in launches:
@@ -126,13 +126,11 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
         yield kernels
 
 
-def call(api, torch, case: Case) -> None:
+def call(operators, torch, case: Case) -> None:
     """Let the op launch what it launches in such a case; nothing runs, and the tensors hold nothing."""
     dtype = getattr(torch, case.dtype)
     if case in MASKED:
-        from flashlearn.fast import options_operator
-
-        return call_masked(options_operator, torch, case)
+        return call_masked(operators, torch, case)
 
     def tensors(H_q, N_q, N_k, H_kv):
         return [
@@ -143,7 +141,7 @@ def call(api, torch, case: Case) -> None:
         rows = 128 // dtype.itemsize if case.gpu >= 80 else 32
         for H_q, N_k in ((1, 4096), (rows, 4096), (rows // 2, 2**20 // case.D)):
             q, k, v, _ = tensors(H_q, 1, N_k, 1)
-            api._forward(q, k, v, case.causal, 0.1)
+            operators._forward(q, k, v, case.causal, 0.1)
         return
     if case.way in ("backward", "in order"):
         torch.use_deterministic_algorithms(case.way == "in order")
@@ -152,16 +150,16 @@ def call(api, torch, case: Case) -> None:
             shapes += [(2, 8192), (4, 1024), (4, 4096)]
         for H, N in shapes:
             q, k, v, do = tensors(H, N, N, 2)
-            api._backward(do, None, q, k, v, do, torch.empty(1, H, N), case.causal, 0.1)
+            operators._backward(do, None, q, k, v, do, torch.empty(1, H, N), case.causal, 0.1)
         torch.use_deterministic_algorithms(False)
         return
     hopper = case.gpu == 90  # its launches depend on the number of queries, and of heads
     for H, N in ((2, 512), *((160, N) for N in (512, 1024, 2048, 4096, 8192))) if hopper else ((2, 512),):
         q, k, v, _ = tensors(H, N, N, H)  # of few heads each program has one block of queries, of many it takes several
-        api._forward(q, k, v, case.causal, 0.1)
+        operators._forward(q, k, v, case.causal, 0.1)
 
 
-def call_masked(options_operator, torch, case: Case) -> None:
+def call_masked(operators, torch, case: Case) -> None:
     """The same with masks: of documents in a window, of one long document, and of one query behind a cache."""
     from flashlearn.core.options import plain_options
 
@@ -175,12 +173,12 @@ def call_masked(options_operator, torch, case: Case) -> None:
         ends = numbers[:1], numbers[1:]
         options = options._replace(key_range=ends, softcap=30.0, alibi=per_head, sinks=per_head)
     torch.use_deterministic_algorithms(case.way == "windows in order")
-    options_operator._forward(q, k, v, *options_operator.flat(options), False)
-    options_operator._backward(do, None, q, k, v, do, lse, *options_operator.flat(options), options.changes_scores)
+    operators.run_forward(q, k, v, options)
+    operators.run_backward(do, q, k, v, do, lse, None, options, options.changes_scores)
     long = torch.empty(1, H, 8192, case.D, dtype=q.dtype)
     if case.gpu == 90:  # launches depend on how many keys are seen
-        options_operator._forward(long, long, long, *options_operator.flat(options._replace(left=None)), False)
-    options_operator._forward(q[:, :, :1], long, long, *options_operator.flat(options._replace(offsets=None)), False)
+        operators.run_forward(long, long, long, options._replace(left=None))
+    operators.run_forward(q[:, :, :1], long, long, options._replace(offsets=None))
     torch.use_deterministic_algorithms(False)
 
 

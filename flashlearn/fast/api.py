@@ -1,59 +1,50 @@
-"""`flash_attention`: the kernels of `flashlearn.fast` as one differentiable PyTorch operator.
-
-What the operator adds to the launchers: automatic differentiation (first order), `torch.compile`, autocast,
-and the choice of the kernel. Registered with `torch.library` are `flashlearn::attention_forward`, its
-derivative `flashlearn::attention_backward`, and `flashlearn::attention_inference`, which is the first without
-a derivative and without lse: a call that wants neither has less to do. Each has a rule for
-fake tensors, so that a compiler can trace it without running it. They run on a GPU, or on the CPU in Triton's
-interpreter (see `flashlearn.core.target`), and never fall back to anything else.
-"""
+"""`flash_attention`: checks and autocast, and then one of the operators in `flashlearn.fast.operators`."""
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, TypedDict, Unpack, overload
 
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, check_qkv, dual, sizes_of
-from flashlearn.core.interpreter_warning import warn_if_slow
-from flashlearn.core.mask import KeyRange, Window, limits
-from flashlearn.core.options import plain_options
-from flashlearn.core.target import DTYPES, INTERPRETED, check_device, check_head_dim, resolve_scale
-from flashlearn.fast.decode import decode
-from flashlearn.fast.dispatch import allow_tf32, choose_backward, choose_forward, must_widen, why_not_tma
-from flashlearn.fast.options_operator import count_flops, flat, general_forward, options_of, reject_second_order
-from flashlearn.fast.portable.backward import attention_backward_portable
-from flashlearn.fast.portable.forward import attention_forward_portable
+from flashlearn.core.inputs import Sizes, check_bool, check_qkv, dual, sizes_of
+from flashlearn.core.mask import KeyRange, Window, check_documents, limits
+from flashlearn.core.options import AttentionKwargs, AttentionOptions
+from flashlearn.core.target import DTYPES, check_device, check_head_dim, check_softcap, resolve_scale
+from flashlearn.fast.operators import attention_forward, attention_inference, flat, general_forward
+
+
+class Common(TypedDict, total=False):
+    """What all three functions take by name; return_lse aside, which decides the type of the result."""
+
+    causal: bool
+    window: Window | None
+    softcap: float | None
+    sinks: Tensor | None
+    scale: float | None
+    check: bool
+
+
+class Options(Common, total=False):
+    """What `flash_attention` takes by name."""
+
+    documents: Tensor | None
+    key_range: KeyRange | None
+    alibi: Tensor | None
 
 
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
-    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
-    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ...,
-    return_lse: Literal[False] = ..., check: bool = ...,
-) -> Tensor: ...  # fmt: skip
-
-
+    q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[False] = ..., **options: Unpack[Options]
+) -> Tensor: ...
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
-    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
-    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[True],
-    check: bool = ...,
-) -> tuple[Tensor, Tensor]: ...  # fmt: skip
-
-
+    q: Tensor, k: Tensor, v: Tensor, *, return_lse: Literal[True], **options: Unpack[Options]
+) -> tuple[Tensor, Tensor]: ...
 @overload
 def flash_attention(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = ..., window: Window | None = ...,
-    documents: Tensor | None = ..., key_range: KeyRange | None = ..., softcap: float | None = ...,
-    alibi: Tensor | None = ..., sinks: Tensor | None = ..., scale: float | None = ..., return_lse: bool,
-    check: bool = ...,
-) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
-
-
+    q: Tensor, k: Tensor, v: Tensor, *, return_lse: bool, **options: Unpack[Options]
+) -> Tensor | tuple[Tensor, Tensor]: ...
 def flash_attention(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, window: Window | None = None,
     documents: Tensor | None = None, key_range: KeyRange | None = None, softcap: float | None = None,
@@ -87,8 +78,8 @@ def flash_attention(
     if window is documents is key_range is softcap is alibi is sinks is None:
         check_bool(check, "check")
         if not (differentiated(q, k, v) or return_lse):
-            return _attention_inference(q, k, v, causal, scale)
-        o, lse = once_differentiable(_attention_forward, q, k, v, causal, scale)
+            return attention_inference(q, k, v, causal, scale)
+        o, lse = once_differentiable(attention_forward, q, k, v, causal, scale)
     else:
         options = options_of(
             q, sizes_of(q, k), causal=causal, window=window, documents=documents, key_range=key_range,
@@ -137,121 +128,6 @@ def prepare(q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: float | None) 
     return q, k, v, resolve_scale(scale, size.D)
 
 
-# define and impl, not custom_op: the same operators without the checks that custom_op adds to every call
-torch.library.define(
-    "flashlearn::attention_forward", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> (Tensor, Tensor)"
-)
-torch.library.define(
-    "flashlearn::attention_inference", "(Tensor q, Tensor k, Tensor v, bool causal, float scale) -> Tensor"
-)
-torch.library.define(
-    "flashlearn::attention_backward",
-    "(Tensor do, Tensor? dlse, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, bool causal, float scale)"
-    " -> (Tensor, Tensor, Tensor)",
-)
-
-
-def _forward(q, k, v, causal, scale, with_lse=True):
-    """o, shaped as q, and lse (B, H_q, N_q), unless it is not wanted."""
-    if must_widen(q):
-        o, lse = _forward(q.float(), k.float(), v.float(), causal, scale)
-        return torch.empty_like(q).copy_(o), lse
-    with torch.cuda.device_of(q):  # kernels are launched on the current device
-        return _run_forward(q, k, v, causal, scale, with_lse)
-
-
-def _run_forward(q, k, v, causal, scale, with_lse):
-    """The same by the kernel that `choose_forward` picks."""
-    choice = choose_forward(q, k, v, causal=causal, scale=scale)
-    if choice.name == "portable":
-        if INTERPRETED:
-            warn_if_slow(q, k, plain_options(q.shape[-1], scale, causal))
-        return attention_forward_portable(q, k, v, causal=causal, scale=scale, allow_tf32=allow_tf32(q))
-    if choice.name == "decode":
-        return decode(q, k, v, plain_options(q.shape[-1], scale, causal), allow_tf32=allow_tf32(q), with_lse=with_lse)
-    from flashlearn.fast.hopper.forward import attention_forward_hopper
-
-    return attention_forward_hopper(q, k, v, causal=causal, scale=scale, **choice.options)
-
-
-@torch.library.register_fake("flashlearn::attention_forward")
-def _(q, k, v, causal, scale):
-    return torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
-
-
-def _inference(q, k, v, causal, scale):
-    """o, shaped as q."""
-    return _forward(q, k, v, causal, scale, with_lse=False)[0]
-
-
-@torch.library.register_fake("flashlearn::attention_inference")
-def _(q, k, v, causal, scale):
-    return torch.empty_like(q)
-
-
-def _backward(do, dlse, q, k, v, o, lse, causal, scale):
-    """dq, dk and dv, shaped as q, k and v."""
-    if must_widen(q):
-        wide = (t.float() for t in (do, q, k, v, o))
-        do32, q32, k32, v32, o32 = wide
-        grads = _backward(do32, dlse, q32, k32, v32, o32, lse, causal, scale)
-        return tuple(torch.empty_like(t).copy_(grad) for t, grad in zip((q, k, v), grads, strict=True))
-    with torch.cuda.device_of(q):
-        return _run_backward(do, dlse, q, k, v, o, lse, causal, scale)
-
-
-def _run_backward(do, dlse, q, k, v, o, lse, causal, scale):
-    """The same by the kernels that `choose_backward` picks."""
-    choice = choose_backward(q, k, v, scale=scale)
-    if choice.name == "portable":
-        if INTERPRETED:
-            warn_if_slow(q, k, plain_options(q.shape[-1], scale, causal), back=True)
-        return attention_backward_portable(
-            do, q, k, v, o, lse, causal=causal, scale=scale, dlse=dlse, allow_tf32=allow_tf32(q)
-        )
-    from flashlearn.fast.hopper.backward import attention_backward_hopper
-    from flashlearn.fast.hopper.backward_wide import attention_backward_wide
-    from flashlearn.fast.hopper.dq_accumulator import preprocess
-
-    do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
-    preprocessed = preprocess(o, do, lse, scale, dlse)
-    backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
-    return backward(do, q, k, v, o, lse, causal=causal, scale=scale, preprocessed=preprocessed, **choice.options)
-
-
-@torch.library.register_fake("flashlearn::attention_backward")
-def _(do, dlse, q, k, v, o, lse, causal, scale):
-    return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-
-
-def _save_for_backward(ctx, inputs, output):
-    q, k, v, ctx.causal, ctx.scale = inputs
-    ctx.save_for_backward(q, k, v, *output)
-    ctx.set_materialize_grads(False)  # no zeros for the gradient of an lse that nobody used
-
-
-def _differentiate(ctx, do, dlse):
-    q, k, v, o, lse = ctx.saved_tensors
-    if do is None and dlse is None:
-        return None, None, None, None, None
-    do = torch.zeros_like(o) if do is None else do
-    dq, dk, dv = torch.ops.flashlearn.attention_backward(do, dlse, q, k, v, o, lse, ctx.causal, ctx.scale)
-    return dq, dk, dv, None, None
-
-
-torch.library.impl("flashlearn::attention_forward", ("cpu", "cuda"), _forward)
-torch.library.impl("flashlearn::attention_inference", ("cpu", "cuda"), _inference)
-torch.library.impl("flashlearn::attention_backward", ("cpu", "cuda"), _backward)
-torch.library.register_autograd("flashlearn::attention_forward", _differentiate, setup_context=_save_for_backward)
-torch.library.register_autograd("flashlearn::attention_backward", reject_second_order)
-count_flops("attention_forward")
-count_flops("attention_inference")
-count_flops("attention_backward", backward=True)
-
-_attention_forward = torch.ops.flashlearn.attention_forward.default
-_attention_inference = torch.ops.flashlearn.attention_inference.default
-
-
 def differentiated(q: Tensor, k: Tensor, v: Tensor, *others: Tensor) -> bool:
     """Whether a backward pass may follow. Forward-mode derivatives are rejected: they would be dropped in silence."""
     if dual(q, k, v, *others):
@@ -269,3 +145,37 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     dtype = torch.get_autocast_dtype(kind)
     q, k, v = (t.to(dtype) if t.is_floating_point() and t.dtype != torch.float64 else t for t in (q, k, v))
     return q, k, v
+
+
+def options_of(q: Tensor, size: Sizes, check: bool = False, **given: Unpack[AttentionKwargs]) -> AttentionOptions:
+    """What a caller of `flash_attention` requested; of tensors all is checked that the host knows.
+
+    Offsets, starts and stops themselves are looked at by the operator, with `check` or in the interpreter: there the
+    tensors have contents, also where a compiler traces the call.
+    """
+    check_bool(check, "check")
+    given["softcap"] = check_softcap(given.get("softcap"))
+    options = AttentionOptions.of(size, q, **given)  # left and right are less than the lengths, so 32 bits hold them
+    if (documents := given.get("documents")) is not None:
+        check_place(q, documents, size.N_q, "documents")
+    if options.key_range is not None:
+        for side, ends in zip(("start", "stop"), options.key_range, strict=True):
+            check_on_device_of(q, ends, f"the {side} of key_range")
+    return options
+
+
+def check_offsets(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
+    """Reject what are no offsets of sequences that N tokens are cut into, as far as the host knows."""
+    check_documents(offsets, N, check=False, name=name)
+    check_place(q, offsets, N, name)
+
+
+def check_place(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
+    check_on_device_of(q, offsets, name)
+    if len(offsets) == 1 and N:
+        raise ValueError(f"expected {name} to end at N = {N}, got no sequence")
+
+
+def check_on_device_of(q: Tensor, t: Tensor, name: str) -> None:
+    if t.device != q.device:
+        raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")

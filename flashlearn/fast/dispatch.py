@@ -2,7 +2,7 @@
 
     choose_forward(q, k, v, causal=True, scale=0.125)             Choice("hopper", {...}, "")
     choose_forward(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
-    choose_backward(...)                                          Choice("portable", {}, "torch.float32 inputs: ...")
+    choose(q, k, v, options, backward=True)                       Choice("portable", {}, "torch.float32 inputs: ...")
 
 The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
 on any GPU and in the interpreter, and `why` says what stood in the way (`flashlearn.explain` tells users).
@@ -19,7 +19,7 @@ import torch
 import triton
 from torch import Tensor
 
-from flashlearn.core.options import AttentionOptions
+from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, padded
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.fast.portable.launches import has_tensor_cores
@@ -61,14 +61,28 @@ class Choice(NamedTuple):
 DECODE = Choice("decode", {}, "")
 
 
-def choose_forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
-    """The kernel that `flash_attention` runs forward for these inputs."""
-    if decodes(q, k):
+def choose(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, *, backward: bool = False) -> Choice:
+    """The kernels that `flash_attention` runs for these inputs, forward or backward."""
+    if not backward and options.offsets is None and decodes(q, k):
         return DECODE
-    why = why_not_hopper(q, k, v, scale=scale)
+    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=options.scale)
     if why:
         return Choice("portable", {}, why)
-    return Choice("hopper", hopper_options(q.shape[2], q.shape[-1], causal), "")
+    if backward:
+        return Choice("hopper", {"deterministic": torch.are_deterministic_algorithms_enabled()}, "")
+    if options.plain:
+        return Choice("hopper", hopper_options(q.shape[2], q.shape[-1], options.causal), "")
+    return Choice("hopper", hopper_options_of_masks(q, k, options), "")
+
+
+def choose_forward(q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float) -> Choice:
+    """The same forward, full or causal."""
+    return choose(q, k, v, plain_options(q.shape[-1], scale, causal))
+
+
+def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
+    """The same backward, whatever the mask."""
+    return choose(q, k, v, plain_options(q.shape[-1], scale, causal=False), backward=True)
 
 
 @lru_cache(4096)
@@ -93,7 +107,7 @@ def hopper_options_of_masks(q: Tensor, k: Tensor, options: AttentionOptions) -> 
 
 def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
     """The last entry of the table that begins at N or before."""
-    return table[max(least for least in table if least <= N)]
+    return table[max(start for start in table if start <= N)]
 
 
 def hopper_width(D: int) -> int:
@@ -104,39 +118,15 @@ def hopper_width(D: int) -> int:
     return max(padded(D), 64)
 
 
-def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
-    """The kernels that `flash_attention` runs backward for these inputs."""
-    why = why_not_hopper(q, k, v, scale=scale)
-    return Choice("portable", {}, why) if why else Choice("hopper", _deterministic(), "")
-
-
-def choose_with_options(
-    q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, *, backward: bool = False
-) -> Choice:
-    """The kernels that `flash_attention` runs with masks and changed scores, forward or backward."""
-    if not backward and options.offsets is None and decodes(q, k):
-        return DECODE
-    why = _why_not_scores(options) or why_not_hopper(q, k, v, scale=options.scale)
-    if why:
-        return Choice("portable", {}, why)
-    return Choice("hopper", _deterministic() if backward else hopper_options_of_masks(q, k, options), "")
-
-
 def _why_not_scores(options: AttentionOptions) -> str:
     """What the Hopper kernels have against these options, or nothing."""
     if options.alibi is not None:
         return "alibi: the Hopper kernels know masks, softcaps and sinks"
-    least, most = SOFTCAPS
-    if options.softcap is not None and not least <= options.softcap <= most:
-        return (
-            f"softcap = {options.softcap}: the Hopper kernels take {least} to {most}, where their tanh is exact enough"
-        )
+    lowest, highest = SOFTCAPS
+    if options.softcap is not None and not lowest <= options.softcap <= highest:
+        within = f"{lowest} to {highest}, where their tanh is exact enough"
+        return f"softcap = {options.softcap}: the Hopper kernels take {within}"
     return ""
-
-
-def _deterministic() -> dict[str, Any]:
-    """The option of the fast backward kernel: whether it adds up dq in one order."""
-    return {"deterministic": torch.are_deterministic_algorithms_enabled()}
 
 
 def decodes(q: Tensor, k: Tensor) -> bool:
@@ -166,9 +156,8 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
         return f"scale = {scale}: the maximum is taken before scaling"
     if scale < LEAST_SCALE:
         return f"scale = {scale}: lse / scale may overflow"
-    if (
-        row := q.shape[-1] * q.itemsize % 16
-    ):  # the results are dense, also where the inputs are columns of wider tensors
+    row = q.shape[-1] * q.itemsize % 16  # the results are dense, also where the inputs are columns of wider tensors
+    if row:
         return f"D = {q.shape[-1]}: a row of o ends {row} bytes past a multiple of 16, which TMA wants"
     for name, t in (("q", q), ("k", k), ("v", v)):
         if why := why_not_tma(t):

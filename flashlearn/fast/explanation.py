@@ -22,17 +22,10 @@ from torch import Tensor
 from flashlearn.core.inputs import sizes_of
 from flashlearn.core.mask import KeyRange, Window
 from flashlearn.core.target import INTERPRETED, backend
-from flashlearn.fast.api import prepare, without_causal
+from flashlearn.fast.api import options_of, prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
-from flashlearn.fast.dispatch import (
-    HOPPER_DEFAULTS,
-    Choice,
-    choose_backward,
-    choose_forward,
-    choose_with_options,
-    must_widen,
-)
-from flashlearn.fast.options_operator import check_contents, options_of
+from flashlearn.fast.dispatch import HOPPER_DEFAULTS, Choice, choose, must_widen
+from flashlearn.fast.operators import check_contents
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 
 
@@ -86,11 +79,7 @@ def explain(
         check_contents(options, q, k)
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
-    if options.plain:
-        forward = choose_forward(q, k, v, causal=causal, scale=scale)
-        backward = choose_backward(q, k, v, scale=scale)
-    else:
-        forward, backward = (choose_with_options(q, k, v, options, backward=back) for back in (False, True))
+    forward, backward = (choose(q, k, v, options, backward=back) for back in (False, True))
     where = "Triton's interpreter, on the CPU" if INTERPRETED else backend()
     return Explanation(
         f"{where}, Triton {triton.__version__}",

@@ -19,7 +19,7 @@ for equal parts, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
 from __future__ import annotations
 
 from functools import cache, lru_cache
-from typing import Literal, NamedTuple, overload
+from typing import Literal, NamedTuple, Unpack, overload
 
 import torch
 import triton
@@ -41,6 +41,7 @@ from flashlearn.core.target import (
     reject_negated,
     resolve_scale,
 )
+from flashlearn.fast.api import Common
 from flashlearn.fast.decode import decode_launch, max_rows
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
@@ -402,19 +403,18 @@ def attention_paged_merge_kernel(
 @overload
 def flash_attention_paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
-    cu_seqlens_q: Tensor | None = ..., causal: bool = ..., window: Window | None = ..., softcap: float | None = ...,
-    sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[False] = ..., check: bool = ...,
+    cu_seqlens_q: Tensor | None = ..., return_lse: Literal[False] = ..., **options: Unpack[Common],
 ) -> Tensor: ...  # fmt: skip
-
-
 @overload
 def flash_attention_paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
-    cu_seqlens_q: Tensor | None = ..., causal: bool = ..., window: Window | None = ..., softcap: float | None = ...,
-    sinks: Tensor | None = ..., scale: float | None = ..., return_lse: Literal[True], check: bool = ...,
+    cu_seqlens_q: Tensor | None = ..., return_lse: Literal[True], **options: Unpack[Common],
 ) -> tuple[Tensor, Tensor]: ...  # fmt: skip
-
-
+@overload
+def flash_attention_paged(
+    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
+    cu_seqlens_q: Tensor | None = ..., return_lse: bool, **options: Unpack[Common],
+) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
 def flash_attention_paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, *,
     cu_seqlens_q: Tensor | None = None, causal: bool = True, window: Window | None = None,

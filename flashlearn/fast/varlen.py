@@ -8,32 +8,37 @@ Documents are the same in a batch, where queries and keys are the same tokens; s
 
 from __future__ import annotations
 
-from typing import Literal, overload
+from typing import Literal, Unpack, overload
 
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool, sizes_of
 from flashlearn.core.mask import Window
-from flashlearn.fast.api import differentiated, once_differentiable, prepare
-from flashlearn.fast.options_operator import check_offsets, flat, general_forward, options_of
+from flashlearn.fast.api import Common, check_offsets, differentiated, once_differentiable, options_of, prepare
+from flashlearn.fast.operators import flat, general_forward
+
+
+class Options(Common, total=False):
+    """What `flash_attention_varlen` takes by name."""
+
+    alibi: Tensor | None
 
 
 @overload
 def flash_attention_varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = ...,
-    window: Window | None = ..., softcap: float | None = ..., alibi: Tensor | None = ..., sinks: Tensor | None = ...,
-    scale: float | None = ..., return_lse: Literal[False] = ..., check: bool = ...,
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *,
+    return_lse: Literal[False] = ..., **options: Unpack[Options],
 ) -> Tensor: ...  # fmt: skip
-
-
 @overload
 def flash_attention_varlen(
-    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = ...,
-    window: Window | None = ..., softcap: float | None = ..., alibi: Tensor | None = ..., sinks: Tensor | None = ...,
-    scale: float | None = ..., return_lse: bool, check: bool = ...,
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *,
+    return_lse: Literal[True], **options: Unpack[Options],
+) -> tuple[Tensor, Tensor]: ...  # fmt: skip
+@overload
+def flash_attention_varlen(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *,
+    return_lse: bool, **options: Unpack[Options],
 ) -> Tensor | tuple[Tensor, Tensor]: ...  # fmt: skip
-
-
 def flash_attention_varlen(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, *, causal: bool = False,
     window: Window | None = None, softcap: float | None = None, alibi: Tensor | None = None,

@@ -73,7 +73,7 @@ def _by_operator(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: fl
     """The derivative that `flash_attention` registers, of the plain operator or of that with masks, by itself."""
     import flashlearn.fast.api  # noqa: F401  registers the operators
     from flashlearn.core.options import AttentionOptions
-    from flashlearn.fast.options_operator import flat
+    from flashlearn.fast.operators import flat
 
     do, dlse, q, o, lse = queries
     left, right = limits((visit.left, visit.right), False, q.shape[2], k.shape[2])

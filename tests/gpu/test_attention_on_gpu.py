@@ -22,7 +22,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.fast import api, dispatch
+from flashlearn.fast import dispatch, operators
 from flashlearn.fast.api import flash_attention
 from flashlearn.kernels.backward import attention_backward
 from flashlearn.kernels.forward import attention_forward
@@ -51,20 +51,28 @@ def choice(request, monkeypatch):
     name, picked = getattr(request, "param", "automatic"), []
     forced = dispatch.Choice("portable" if name == "teaching" else name, {}, "the test wants it")
     if name == "teaching":
-        monkeypatch.setattr(api, "attention_forward_portable", attention_forward)
-        monkeypatch.setattr(api, "attention_backward_portable", attention_backward)
+        monkeypatch.setattr(operators, "attention_forward_portable", teaching_forward)
+        monkeypatch.setattr(operators, "attention_gradients", teaching_backward)
 
-    def watched(way, choose):
-        def chosen(*args, **kwargs):
-            choice = choose(*args, **kwargs) if name == "automatic" else forced
-            picked.append(f"{way} {choice.name if name == 'automatic' else name}")
-            return choice
+    choose = operators.choose
 
-        return chosen
+    def chosen(*given, backward=False):
+        choice = choose(*given, backward=backward) if name == "automatic" else forced
+        way = "backward" if backward else "forward"
+        picked.append(f"{way} {choice.name if name == 'automatic' else name}")
+        return choice
 
-    for way in ("forward", "backward"):
-        monkeypatch.setattr(api, f"choose_{way}", watched(way, getattr(api, f"choose_{way}")))
+    monkeypatch.setattr(operators, "choose", chosen)
     return name, picked
+
+
+def teaching_forward(q, k, v, *, options, **how):
+    return attention_forward(q, k, v, causal=options.causal, scale=options.scale, **how)
+
+
+def teaching_backward(do, q, k, v, o, lse, dlse, how):
+    options = {"causal": how.options.causal, "scale": how.options.scale, "allow_tf32": how.allow_tf32}
+    return *attention_backward(do, q, k, v, o, lse, dlse=dlse, **options), None, None
 
 
 def attention_of(case: Case):

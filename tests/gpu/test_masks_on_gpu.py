@@ -16,7 +16,7 @@ import torch
 if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
-from flashlearn.fast import dispatch, options_operator
+from flashlearn.fast import dispatch, operators
 from flashlearn.fast.api import flash_attention
 from flashlearn.fast.varlen import flash_attention_varlen
 from tests.grid import answers, bf16, dense, fp16, fp32, make
@@ -50,9 +50,7 @@ def problem_of(name: str, D: int, dtype: torch.dtype) -> Problem:
 @pytest.fixture
 def portable(monkeypatch):
     """The portable kernels, also where there are faster ones."""
-    monkeypatch.setattr(
-        options_operator, "choose_with_options", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it")
-    )
+    monkeypatch.setattr(operators, "choose", lambda *_, **__: dispatch.Choice("portable", {}, "the test wants it"))
 
 
 def attend(options: dict):

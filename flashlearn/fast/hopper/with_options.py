@@ -1,6 +1,6 @@
-"""The Hopper kernels with `AttentionOptions`: windows, documents, packed sequences, padding, sinks and softcaps.
+"""The Hopper kernels for `AttentionOptions`: plain and causal, windows, documents, packed sequences, padding, sinks, softcaps.
 
-All but sinks and softcaps are key ranges (`flashlearn.fast.hopper.ranges`), which one launch computes for every call.
+All but causal masks, sinks and softcaps are key ranges (`flashlearn.fast.hopper.ranges`), which one launch computes for every call.
 """
 
 from __future__ import annotations
@@ -20,33 +20,37 @@ from flashlearn.fast.hopper.softcap import factor_of
 from flashlearn.fast.portable.backward import gradient_of_sinks
 
 
-def masked_forward(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, **launch: Any) -> tuple[Tensor, Tensor]:
-    """o and lse, as `attention_forward_portable` returns them. launch: what `hopper_options_of_masks` returns."""
+def hopper_forward(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, **launch: Any) -> tuple[Tensor, Tensor]:
+    """o and lse, as `attention_forward_portable` returns them. launch: what `choose` says."""
     ranges = ranges_of(q, k, options, of_keys=False)
     return attention_forward_hopper(
-        q, k, v, causal=False, scale=options.scale, ranges=ranges, sinks=options.sinks, softcap=options.softcap, **launch
+        q, k, v, causal=ranges is None and options.causal, scale=options.scale, ranges=ranges, sinks=options.sinks,
+        softcap=options.softcap, **launch,
     )  # fmt: skip
 
 
-def masked_backward(
+def hopper_backward(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, dlse: Tensor | None,
     options: AttentionOptions, deterministic: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:  # fmt: skip
     """dq, dk, dv and dsinks, which is None without sinks."""
-    do = do.contiguous() if why_not_tma(do) else do
+    do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
     ranges = ranges_of(q, k, options, of_keys=True)
     preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse)
     backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
     grads = backward(
-        do, q, k, v, o, lse, causal=False, scale=options.scale, ranges=ranges, preprocessed=preprocessed, deterministic=deterministic, softcap=options.softcap
+        do, q, k, v, o, lse, causal=ranges is None and options.causal, scale=options.scale, ranges=ranges,
+        preprocessed=preprocessed, deterministic=deterministic, softcap=options.softcap,
     )  # fmt: skip
-    return *grads, None if options.sinks is None else gradient_of_sinks(
-        options.sinks, lse, -preprocessed.stats[:, :, 1, : q.shape[2]]
-    )
+    if options.sinks is None:
+        return *grads, None
+    return *grads, gradient_of_sinks(options.sinks, lse, -preprocessed.stats[:, :, 1, : q.shape[2]])
 
 
-def ranges_of(q: Tensor, k: Tensor, options: AttentionOptions, *, of_keys: bool) -> Ranges:
-    """The ranges of these options: of keys for each query, or of queries for each key."""
+def ranges_of(q: Tensor, k: Tensor, options: AttentionOptions, *, of_keys: bool) -> Ranges | None:
+    """The ranges of these options: of keys for each query, or of queries for each key; None of a mask that is causal or none."""
+    if options.plain:
+        return None
     return attention_ranges(
         q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,
         key_range=options.key_range, of_keys=of_keys,
