@@ -1,4 +1,4 @@
-"""Exercises of notebook 08: the bytes of a variant, and the block that leaves the memory-bound side."""
+"""Exercises of notebook 08: the bytes of a variant, and the smallest block that is compute-bound."""
 
 from __future__ import annotations
 
@@ -58,66 +58,68 @@ def _block(N, D, hardware):
 
 
 BYTES_CASES = (
-    Case("one block", _counted(8, 8, 4, 8, 8), "Q, K and V once each; O, and lse at 4 bytes a row"),
+    Case("one block", _counted(8, 8, 4, 8, 8),
+         "read Q, K and V once each; write O once, and lse with 4 bytes for each query"),
     Case("four blocks of keys", _counted(8, 32, 4, 8, 8),
-         "all of Q is read once for each of the N_k / block_k K blocks"),
+         "read all of Q once for each of the N_k / block_k blocks of keys"),
     Case("four blocks of queries", _counted(32, 8, 4, 8, 8),
-         "K and V are read once for each of the N_q / block_q Q blocks"),
-    Case("large head", _counted(16, 24, 64, 4, 6), "a row of Q, K, V or O has D elements, a row of lse has one"),
+         "read K and V once for each of the N_q / block_q blocks of queries"),
+    Case("large head", _counted(16, 24, 64, 4, 6),
+         "a query has D elements in Q and in O, and one number in lse"),
     Case("ragged", _counted(21, 11, 4, 8, 4),
-         "count blocks with ceil; the rows of all Q blocks add up to N_q, not to a multiple"),
+         "round the numbers of blocks up with ceil; all blocks of Q together have N_q queries, not a multiple of block_q"),
     Case("float32", _counted(16, 16, 4, 4, 4, torch.float32),
-         "elements of Q, K, V and O have itemsize bytes; lse has 4 in any case"),
-    Case("one row left over", _counted(17, 9, 4, 8, 4),
-         "a last block of one row is a block too: round the number of blocks up, not to the nearest"),
+         "elements of Q, K, V and O have itemsize bytes; a number of lse has 4 in any case"),
+    Case("one query left over", _counted(17, 9, 4, 8, 4),
+         "a last block of one query is a block, too: round the number of blocks up, not to the nearest"),
 )  # fmt: skip
 
 BLOCK_CASES = (
     Case("A100, N = 4096", _block(4096, 64, A100_40GB),
-         "try block_q = 1, 2, 3, ...: placement(v2_cost(...), hardware).bound"),
-    Case("H100, N = 4096", _block(4096, 64, H100_SXM), "the ridge is that of the hardware you are given, not 201"),
+         "try block_q = 1, 2, 3, ... and ask placement(v2_cost(...), hardware).bound for each"),
+    Case("H100, N = 4096", _block(4096, 64, H100_SXM), "use the ridge of the hardware that you are given, not 201"),
     Case("laptop, N = 1000", _block(1000, 128, RTX_4060_LAPTOP),
-         "N need not be a multiple of the block: leave ceil to v2_cost"),
+         "N need not be a multiple of the block: v2_cost rounds the number of blocks up itself"),
     Case("short text", _block(300, 64, A100_40GB),
-         "with one block for all queries the intensity is below N / 2: return 0 if even that is below the ridge"),
+         "with one block for all queries the intensity is below N / 2; if even that is below the ridge, return 0"),
     Case("one block of all N queries", _block(620, 64, H100_SXM),
-         "nothing smaller will do, but the block of all N queries does: range(1, N + 1)"),
+         "no smaller block is enough, but the block of all N queries is: range(1, N + 1)"),
     Case("D = 128 at the edge", _block(403, 128, A100_40GB),
-         "D counts, if little: with D = 64 the answer would be 0 here. Pass D on to v2_cost"),
+         "D counts a little: with D = 64 the answer would be 0 here. Pass D on to v2_cost"),
     Case("D = 64 at the edge", _block(403, 64, A100_40GB),
-         "D counts, if little: with D = 128 the answer would be 403 here. Pass D on to v2_cost"),
+         "D counts a little: with D = 128 the answer would be 403 here. Pass D on to v2_cost"),
     Case("a ridge below 1", _block(64, 64, SLOW),
          "a slow processor is compute-bound with one query in a block: start at 1"),
     Case("a ridge above 1000", _block(4100, 64, FAST),
-         "a fast processor needs 2050 queries in a block: the search ends at N, and at no number of yours"),
+         "a fast processor needs 2050 queries in a block: search up to N, not up to a fixed number"),
 )  # fmt: skip
 
 EXERCISES = (
     Exercise(
         "bytes",
-        "bytes_moved(N_q, N_k, D, block_q, block_k, itemsize) -> (read, written), for one head of version 2 "
-        "when Q_i is read again for every K_j",
+        "reread_bytes(N_q, N_k, D, block_q, block_k, itemsize) -> (read, written), for one head of FlashAttention-2 "
+        "that reads Q_i again for every K_j",
         bytes_solution,
         BYTES_CASES,
         hints=(
-            "Version 2 reads Q once, and K and V once for every block of queries. What changes if Q_i cannot stay on chip?",
-            "All of Q is read for each of the ceil(N_k / block_k) blocks of keys, all of K and V for each of the ceil(N_q / block_q) blocks of queries.",
-            "read = itemsize * D * (... * N_q + ... * 2 * N_k) and written = N_q * (... + ...): the first two gaps are numbers of "
-            "blocks, rounded up, the other two the bytes of a row of O and of lse.",
+            "FlashAttention-2 reads Q once, and K and V once for each block of queries. Which of these reads changes if Q_i cannot stay on chip?",
+            "All of Q is read once for each of the ceil(N_k / block_k) blocks of keys. All of K and V is read once for each of the ceil(N_q / block_q) blocks of queries.",
+            "read = itemsize * D * (... * N_q + ... * 2 * N_k) and written = N_q * (... + ...). The first two gaps are numbers of "
+            "blocks, rounded up. The other two are the bytes of one query in O and in lse.",
         ),
         core=("four blocks of keys", "four blocks of queries"),
         values=("read", "written"),
     ),
     Exercise(
         "block",
-        "smallest_block(N, D, hardware) -> the smallest block_q with which version 2 is compute-bound in float16, "
+        "smallest_block(N, D, hardware) -> the smallest block_q with which FlashAttention-2 is compute-bound in float16, "
         "0 if there is none",
         block_solution,
         BLOCK_CASES,
         hints=(
-            "More queries in a block mean fewer reads for the same arithmetic. What in the package tells on which side of the ridge a cost lies?",
-            "placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound. Ask it for b = 1, 2, 3, ...",
-            "A loop over b with a return inside, and another return after it. How large may b become?",
+            "A block of more queries needs fewer reads for the same arithmetic. Which function tells on which side of the ridge a cost is?",
+            "placement(v2_cost(1, 1, N, N, D, block_q=b), hardware).bound. Compute it for b = 1, 2, 3, ...",
+            "Write a loop over b with a return inside, and another return after it. How large can b become?",
         ),
         core=("H100, N = 4096",),
     ),
