@@ -29,7 +29,7 @@ def _bounds(name, hint, *sizes):
 
 
 def _every_size(function):
-    """All small sizes, against the mask; the first difference is told."""
+    """All small sizes, compared with the mask; the first difference is raised."""
     sides = (None, 0, 1, 3)
     for N_q, N_k, left, right in itertools.product((1, 4, 7), (1, 5, 7), sides, sides):
         for start, block_q in itertools.product(range(0, N_k, 2), (1, 3)):
@@ -60,34 +60,44 @@ def _wasted(name, hint, *lengths, room):
 
 
 BOUNDS_CASES = (
-    _bounds("a causal window", "the last key of the block is seen by 5 queries more", 8, 12, 24, 24, 5, 0, 4),
-    _bounds("keys ahead too", "a query `right` places before a key sees it", 8, 12, 24, 24, 5, 3, 4),
-    _bounds("blocks of two sizes", "the result is in blocks of queries: block_q each", 6, 9, 20, 20, 4, 1, 5),
-    _bounds("no limit on one side", "None: as many keys back as there are", 8, 12, 24, 24, None, 0, 4),
-    _bounds("no limit at all", "all blocks of queries, the last one perhaps shorter", 4, 8, 10, 10, None, None, 4),
-    _bounds("the first keys", "no query comes before query 0: not a negative block", 0, 4, 24, 24, 2, 6, 4),
-    _bounds("the last keys", "no query comes after N_q - 1", 8, 10, 10, 10, 7, 0, 4),
-    _bounds("more keys than queries", "query i stands at key i + N_k - N_q", 8, 10, 4, 12, 3, 0, 2),
+    _bounds(
+        "a causal window",
+        "the last key of the block has 5 more queries after it that attend to it",
+        8,
+        12,
+        24,
+        24,
+        5,
+        0,
+        4,
+    ),
+    _bounds("keys ahead too", "a query `right` positions before a key attends to it", 8, 12, 24, 24, 5, 3, 4),
+    _bounds("blocks of two sizes", "the result counts blocks of block_q queries", 6, 9, 20, 20, 4, 1, 5),
+    _bounds("no limit on one side", "None means all keys back", 8, 12, 24, 24, None, 0, 4),
+    _bounds("no limit at all", "all blocks of queries; the last one may be shorter", 4, 8, 10, 10, None, None, 4),
+    _bounds("the first keys", "there is no query before query 0, so no negative block", 0, 4, 24, 24, 2, 6, 4),
+    _bounds("the last keys", "there is no query after N_q - 1", 8, 10, 10, 10, 7, 0, 4),
+    _bounds("more keys than queries", "query i is at key i + N_k - N_q", 8, 10, 4, 12, 3, 0, 2),
     _bounds("more queries than keys", "N_k - N_q may be negative", 2, 4, 12, 4, 3, 0, 3),
-    _bounds("nobody sees them", "first = end, or any other range that is empty", 0, 4, 4, 12, 1, 0, 2),
-    Case("every small size", _every_size, "draw the mask for the sizes named here, and look along its columns"),
+    _bounds("no query attends to them", "return first = end, or any other empty range", 0, 4, 4, 12, 1, 0, 2),
+    Case("every small size", _every_size, "draw the mask for these sizes and read it column by column"),
 )
 SINK_CASES = (
-    _sink("one head", "one number: a sum over the queries", 1, 1, 4, 6),
-    _sink("three heads", "every head has a sink, and a sum, of its own", 1, 3, 4, 6, seed=10),
-    _sink("two batches", "the batches share the sinks: sum over them too", 2, 3, 5, 4, seed=20),
-    _sink("one query", "dimensions of size 1 stay where they are", 1, 2, 1, 7, seed=30),
+    _sink("one head", "return one number: a sum over the queries", 1, 1, 4, 6),
+    _sink("three heads", "every head has its own sink and its own sum", 1, 3, 4, 6, seed=10),
+    _sink("two batches", "the batches share the sinks, so sum over them too", 2, 3, 5, 4, seed=20),
+    _sink("one query", "keep the positions of dimensions of size 1", 1, 2, 1, 7, seed=30),
     _sink("large scores", "subtract lse before the exponential", 1, 2, 4, 5, 2000.0, 2000.0, seed=40),
     _sink("very low scores", "subtract lse before the exponential", 1, 2, 4, 5, -2000.0, -2000.0, seed=50),
     _sink("a sink that takes nearly all", "its weight is exp(sink - lse)", 1, 2, 4, 5, 0.0, 9.0, seed=60),
-    _sink("float64", "stay in the dtype of do, and add nothing on the way", 2, 2, 4, 6, seed=70, tolerance=1e-10),
+    _sink("float64", "keep the dtype of do, and add no small number", 2, 2, 4, 6, seed=70, tolerance=1e-10),
 )
 PADDING_CASES = (
-    _wasted("three sequences", "the longest has 5 tokens; 5 and 3 fill a row of 8", 5, 3, 2, room=8),
-    _wasted("a gap in a row", "a sequence stays in one row, and no row is opened again", 5, 6, 4, 6, 3, room=8),
+    _wasted("three sequences", "the longest has 5 tokens, and 5 + 3 fill a row of 8", 5, 3, 2, room=8),
+    _wasted("a gap in a row", "a sequence stays in one row, and no earlier row is used again", 5, 6, 4, 6, 3, room=8),
     _wasted("all alike", "equal lengths need no padding, and two rows of 8 are full", 4, 4, 4, 4, room=8),
-    _wasted("one sequence", "one row, mostly empty", 3, room=16),
-    _wasted("one long, many short", "the longest decides for all", 100, *[1] * 20, room=128),
+    _wasted("one sequence", "one row, most of it empty", 3, room=16),
+    _wasted("one long, many short", "the longest decides the length of all", 100, *[1] * 20, room=128),
     _wasted(
         "some without tokens", "a sequence of no tokens needs no room, only a row of padding", 0, 7, 0, 5, 0, room=12
     ),
@@ -97,40 +107,40 @@ PADDING_CASES = (
 EXERCISES = (
     Exercise(
         "bounds",
-        "loop(start, stop, N_q, N_k, left, right, block_q): the block of keys start .. stop - 1, a window whose sides are "
-        "numbers or None -> (first, end), the blocks of queries first .. end - 1 that see any of these keys",
+        "loop(start, stop, N_q, N_k, left, right, block_q): the keys start to stop - 1, a window whose sides are numbers or "
+        "None -> (first, end): the blocks of queries first to end - 1 attend to some of these keys",
         bounds_solution,
         BOUNDS_CASES,
         hints=(
-            "A query sees a key if the key lies from `left` before its place to `right` after it. Turn the sentence round: who sees key j?",
-            "Query i stands at key i + N_k - N_q. Key j is seen from the place j - right to the place j + left.",
-            "first from the first key of the block, end from its last; both moved by N_k - N_q, kept inside 0 .. N_q, "
-            "then in blocks: one rounded down, the other up.",
+            "A query attends to the keys from `left` before its position to `right` after it. Which queries then attend to key j?",
+            "Query i is at key i + N_k - N_q. Key j is attended to from the positions j - right to j + left.",
+            "Compute first from the first key of the block, and end from its last key. Subtract N_k - N_q from both and keep them "
+            "between 0 and N_q. Then divide by block_q: round first down and end up.",
         ),
         values=("first", "end"),
     ),
     Exercise(
         "sink",
-        "sink_gradient(do, o, lse, sinks): (B, H, N_q, D) twice, (B, H, N_q), (H,); lse has the sink in it -> (H,)",
+        "sink_gradient(do, o, lse, sinks): (B, H, N_q, D) twice, (B, H, N_q), (H,); lse contains the sink -> (H,)",
         sink_solution,
         SINK_CASES,
         hints=(
             "The sink is one more key: dS = P (dP - δ) holds for it as for the others. What are its P and its dP?",
             "Its value is 0, so dP = dO · 0 = 0. Its P is exp(sink - lse), and δ is rowsum(dO o).",
-            "One product for each query, a sign, and a sum over two of the three dimensions; sinks[:, None] broadcasts with lse.",
+            "Multiply P by -δ for each query, then sum over two of the three dimensions. sinks[:, None] broadcasts with lse.",
         ),
     ),
     Exercise(
         "padding",
-        "wasted(lengths, room) -> (padded, packed): the places without a token if all sequences are padded to the longest, and if "
-        "they go, in order, into rows of `room` places, a sequence that does not fit any more beginning the next row",
+        "wasted(lengths, room) -> (padded, packed): the places without a token, first if all sequences are padded to the longest, "
+        "then if they are packed in order into rows of `room` places; a sequence that does not fit begins the next row",
         padding_solution,
         PADDING_CASES,
         hints=(
-            "Draw both: as rows of equal length, and one after the other. Which places hold a token, and how many are there?",
-            "padded is places minus tokens, with len(lengths) rows. For packed keep the number of free places in the row begun last.",
-            "A loop over lengths: if one does not fit into what is free, a row more and room free places; then take it off. "
-            "Places minus tokens again.",
+            "Draw both: rows of equal length, and sequences one after the other. How many places are there, and how many hold a token?",
+            "padded is places minus tokens, with len(lengths) rows. For packed, keep the number of free places in the current row.",
+            "Loop over lengths. If one does not fit into the free places, add a row with room free places. Then subtract the length "
+            "from the free places. At the end take places minus tokens again.",
         ),
         values=("padded", "packed"),
     ),
