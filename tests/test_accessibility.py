@@ -255,7 +255,6 @@ def test_an_animation_has_a_transcript_and_a_table(without_frames):
     for step in steps:
         assert step.sentence in page.words
     assert "m_i = 5, l_i = 1.1851" in page.words
-    assert shown.picture.steps == shown._repr_mimebundle_()[1]["image/png"]["steps"]
 
 
 def test_the_table_of_two_runs_names_them(without_frames):

@@ -1,23 +1,19 @@
-"""What the book is made of, without building it: frames cut from stored animations, scripts bundled, links, formulas."""
+"""What the book is made of, without building it: pictures, scripts bundled, links, formulas, folds."""
 
-import io
 import json
 import re
 from pathlib import Path
 from xml.etree import ElementTree
 
 import nbformat
-import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageOps
 
 import flashlearn as fl
-from flashlearn.show import course, draw, play
-from flashlearn.show.animation import reduced_motion
+from flashlearn.course import MINUTES
+from flashlearn.exercises.questions import QUESTIONS
+from flashlearn.show import course, play
 from flashlearn.show.explorers.tiling import tiling_explorer
-from flashlearn.show.film import Film, animated
-from flashlearn.show.frame import as_runs, count, paint
 from tests.slow import slow
 
 pytest.importorskip("latex2mathml", reason="needs the extra `book`")
@@ -31,7 +27,6 @@ from tools.book import (
     figures,
     finish,
     formulas,
-    frames,
     gallery,
     pages,
     pictures,
@@ -47,91 +42,15 @@ TWO = {"safe": fl.safe_softmax_steps(X), "online": fl.online_softmax_steps(X)}
 TWO = {title: fl.record(steps) for title, steps in TWO.items()}
 
 
-@pytest.fixture(params=["one", "two"])
-def run(request):
-    """(steps as a notebook hands them over, the painted frames)."""
-    steps = TWO if request.param == "two" else TWO["online"]
-    each = as_runs(steps)
-    painted = [paint(each, number, draw.draw_row, (6.4, 3.0)) for number in range(count(each))]
-    width, height = painted[0].size
-    caption = round(frames.DPI * (frames.CAPTION if len(each) == 1 else frames.CAPTIONS))
-    return each, [ImageOps.pad(image, (width, height + caption), color="white", centering=(0, 0)) for image in painted]
-
-
-@pytest.mark.parametrize("still", [0, -1])
-@pytest.mark.slow
-def test_frames_are_those_that_were_painted(run, still):
-    _each, painted = run
-    cut = frames.cut(animated(Film(painted), [1200] * len(painted), still), len(painted))
-    assert len(cut) == len(painted)
-    for before, after in zip(painted, cut, strict=True):
-        assert np.abs(np.asarray(before).astype(int) - np.asarray(after)).mean() < 1.5  # one palette for all
-
-
-def of_other_hands(colours, delays):
-    """An animated PNG in which a picture that stands for several steps comes once, as Pillow writes it."""
-    pictures = [Image.new("RGB", (40, 30), colour) for colour in colours]
-    stream = io.BytesIO()
-    pictures[0].save(stream, "png", save_all=True, append_images=pictures[1:], duration=delays)
-    return stream.getvalue()
-
-
-def test_a_frame_that_stands_for_several_steps_comes_as_often():
-    file = of_other_hands(["red", "blue", "green"], [2100, 700, 2800])
-    cut = frames.cut(file, 6)
-    assert [picture.getpixel((5, 5))[:2] for picture in cut] == 3 * [(255, 0)] + [(0, 0)] + 2 * [(0, 128)]
-    with pytest.raises(ValueError, match="expected 2 frames, one for each step, got 3"):
-        frames.cut(file, 2)
-
-
-@pytest.mark.slow
-def test_delays_are_those_of_the_file(run):
-    _, painted = run
-    delays = [1200 + 100 * number for number in range(len(painted))]
-    assert frames.delays(animated(Film(painted), delays)) == delays
-
-
-@pytest.mark.slow
-def test_panels_are_piled_up_and_the_caption_is_gone(run):
-    each, painted = run
-    plain = frames.without_caption(painted[3], len(each))
-    with_none = paint(each, 3, draw.draw_row, (6.4, 3.0))
-    assert plain.size == with_none.size and (np.asarray(plain) == np.asarray(with_none)).all()
-    tall = np.asarray(frames.stacked(plain, 2))
-    assert tall.shape == (2 * plain.size[1], plain.size[0] // 2, 3)
-    assert (np.hstack(np.vsplit(tall, 2)) == np.asarray(plain)).all()
-
-
 def stored_in(figure):
     return json.loads(re.search(r'json">(.*?)</script>', figure)[1])
 
 
-def test_a_stored_animation_becomes_a_player(tmp_path):
-    reduced_motion(False)
-    asked = {2: "What is the maximum by now?"}
-    runs = {title: steps[:4] for title, steps in TWO.items()}
-    made = play(
-        runs,
-        lambda ax, step: ax.text(0, 0, step.number),
-        alt="Two ways & their <sums>",
-        figsize=(6.4, 3.0),
-        predict=asked,
-    )
-    made = made.picture
-    book = pictures.Pictures(tmp_path / "source", tmp_path / "cache")
-    about = made._repr_mimebundle_()[1]["image/png"]
-    figure = book.figure("99-1", made.png, about, None)
-    stored = stored_in(figure)
-    assert stored["alt"] == made.alt and stored["captions"] == list(made.transcript)
-    assert stored["questions"] == {"2": asked[2]} and stored["predict"]
-    written = {path.name: Image.open(path).size for path in (tmp_path / "source" / "frames" / "99-1").iterdir()}
-    assert written["0.webp"] == tuple(stored["size"]) and written["tall-3.webp"] == tuple(stored["narrow"])
-    files = [Path(file).name for step in stored["files"] for file in step]
-    assert len(stored["files"]) == 4 and sorted(files) == sorted(written)
-    assert figure.count("<tr>") == len(made.steps) + 1 and "&lt;sums&gt;" in figure
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")}
-    book.figure("99-2", made.png, about, None)
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*.webp")} == before
+def test_a_picture_that_is_no_scene_is_the_stored_file(tmp_path):
+    made = play(TWO["online"][:2], lambda ax, step: ax.text(0, 0, step.number), alt="Its <number>.", figsize=(2, 1))
+    figure = pictures.Pictures(tmp_path).figure("99-1", made.png, made.alt, None)
+    assert (tmp_path / "frames" / "99-1.png").read_bytes() == made.png
+    assert 'src="../frames/99-1.png" alt="Its &lt;number&gt;." width="200" height="100"' in figure
 
 
 # --- notebooks are run again -------------------------------------------------------------------------------
@@ -189,8 +108,8 @@ def test_a_notebook_that_fails_says_where(tmp_path):
 
 def test_a_run_of_scenes_has_its_first_frame_and_its_still_on_the_page(notebook, tmp_path):
     run = notebook[1]["runs"][0]
-    book = pictures.Pictures(tmp_path, tmp_path / "cache")
-    figure = book.figure("07-1", b"", {}, run)
+    book = pictures.Pictures(tmp_path)
+    figure = book.figure("07-1", b"", "", run)
     stored = stored_in(figure)
     assert "scenes" not in stored and "table" not in stored and len(stored["frames"]) == 1
     assert stored["frames"][0] == list(figures.unpacked(run["run"]["scenes"], 0))
@@ -203,7 +122,7 @@ def test_a_run_of_scenes_has_its_first_frame_and_its_still_on_the_page(notebook,
 
 
 def test_a_plot_has_both_layouts_and_its_words(notebook, tmp_path):
-    figure = pictures.Pictures(tmp_path, tmp_path).figure("01-1", b"", {}, notebook[1]["both"][0])
+    figure = pictures.Pictures(tmp_path).figure("01-1", b"", "", notebook[1]["both"][0])
     assert figure.count("A line that rises from 1 to 3.") == 2
     assert 'class="wide"' in figure and 'class="narrow"' in figure
 
@@ -327,8 +246,9 @@ def test_faces_are_cut_once_and_keep_their_licence(tmp_path, monkeypatch):
 FOLDED = {
     "import math\n\nimport torch": "imports",
     "import math\nimport torch\nfrom a import b\nx = 3": "imports",
-    'from flashlearn.show import here\n\nhere("03")': "here",
-    'predict("03.merge")': "predict",
+    'predict("03.merge")': "asks",
+    'in_a_sentence("03.why", "")': "asks",
+    'bytes_moved("03")': None,
     "for n in (1, 2):\n    assert f(n) == g(n)": "tests",
     "torch.testing.assert_close(f(x), g(x))": "tests",
     "def f(x):\n    return x\n\n\nassert f(1)": None,
@@ -360,9 +280,73 @@ def test_a_chapter_opens_with_its_lead_and_its_goals_beside_it():
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
-def test_an_opening_loses_no_word(path):
+def test_an_opening_loses_no_word_but_its_place(path):
     source = nbformat.read(path, 4).cells[0].source
-    assert set(theme.without_number(source).split()) <= set(" ".join(chapter.opening(source, "")).split())
+    kept = re.sub(r"^\*Notebook .*\*$", "", theme.without_number(source), flags=re.MULTILINE)
+    assert set(kept.split()) <= set(" ".join(chapter.opening(source, "")).split())
+
+
+def asks(*names):
+    """A cell whose output asks these questions."""
+    data = {chapter.PREDICT: {"questions": [{"name": name} for name in names]}}
+    cell = nbformat.v4.new_code_cell("predict(...)")
+    cell.outputs = [nbformat.v4.new_output("execute_result", data)]
+    return cell
+
+
+def text(source):
+    return nbformat.v4.new_markdown_cell(source)
+
+
+def code(id, source="print(1)"):
+    return nbformat.v4.new_code_cell(source, id=id)
+
+
+def marks(cells):
+    """What marked() makes of cells: their sources, and the marks."""
+    return [piece.source for piece in chapter.marked(cells)]
+
+
+ANSWER = '<div class="answer" data-questions="{}">'.format
+WRONG, ANY_ORDER = QUESTIONS["03.wrong"].shown, QUESTIONS["03.any_order"].shown
+
+
+def test_an_answer_is_marked_with_the_text_around_it_and_no_heading_or_other_code():
+    cells = [asks("03.wrong"), text("read"), code("other"), text("end\n\n## Head\n\nbefore"), code(WRONG, "x")]
+    after = [text("after\n\n### Next\n\nrest"), code("last")]
+    folded = [ANSWER("03.wrong"), "before", "x", "after", "</div>"]
+    start = ["predict(...)", "read", "print(1)", "end", "## Head"]
+    assert marks(cells + after) == [*start, *folded, "### Next", "rest", "print(1)"]
+
+
+def test_neither_an_earlier_answer_nor_a_recall_question_nor_an_exercise_is_marked():
+    recall = next(name for name in QUESTIONS if name.startswith("03.recall"))
+    cells = [asks(recall), code(WRONG, "x"), asks("03.wrong", "03.any_order"), code(ANY_ORDER, "y"), text("Your task")]
+    folded = [ANSWER("03.any_order"), "y", "</div>"]
+    assert marks([*cells, code("stub", 'check("03.merge", f)')])[3:] == [*folded, "Your task", 'check("03.merge", f)']
+
+
+def test_a_cell_may_answer_two_questions_and_text_between_two_answers_belongs_to_the_first():
+    cells = [asks("03.wrong", "03.any_order"), code(WRONG, "x"), text("between"), code(ANY_ORDER, "y")]
+    first = [ANSWER("03.wrong"), "x", "between", "</div>"]
+    assert marks(cells)[1:] == [*first, ANSWER("03.any_order"), "y", "</div>"]
+
+
+def test_a_section_that_is_stored_collapsed_is_marked_below_its_heading():
+    cell = text("## More\n\ntext")
+    cell.metadata["jp-MarkdownHeadingCollapsed"] = True
+    assert marks([cell, text("## Plain")]) == ["## More", chapter.DEEPER, "text", "## Plain"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_marks_lose_no_word_and_every_answer_has_one(path):
+    cells = nbformat.read(path, 4).cells
+    out = marks(cells)
+    kept = " ".join(source for source in out if not source.startswith(("<div", "</div")))
+    assert kept.split() == " ".join(cell.source for cell in cells).split()
+    asked = [question["name"] for cell in cells for data in chapter.asked_in(cell) for question in data["questions"]]
+    marked = re.findall(r'data-questions="([^"]*)"', "\n".join(out))
+    assert sorted(" ".join(marked).split()) == sorted(name for name in asked if ".recall" not in name)
 
 
 def test_pages_say_their_part_and_their_place():
@@ -370,7 +354,9 @@ def test_pages_say_their_part_and_their_place():
     for page in ("notebooks/03_online_softmax", "notebooks/14_appendix", "index", "explorers/tiling"):
         contexts[page] = {}
         theme.about(None, page, "page.html", contexts[page], None)
-    assert contexts["notebooks/03_online_softmax"]["over"] == "Notebook 03 · One row of softmax"
+    assert (
+        contexts["notebooks/03_online_softmax"]["over"] == f"Notebook 03 · One row of softmax · {MINUTES['03']} minutes"
+    )
     assert contexts["notebooks/14_appendix"]["over"].startswith("Appendix to notebook 14")
     assert [context["kind"] for context in contexts.values()] == ["chapter", "chapter", "page", "explorers"]
     assert contexts["index"]["place"] == "" and contexts["notebooks/14_appendix"]["place"] == "14 of 19"
@@ -472,7 +458,7 @@ def test_the_grid_holds_what_the_text_asks_for():
 
 def test_questions_are_put_into_the_page():
     choices = [{"text": "yes</script>", "right": True}]
-    page = pages.questions({"questions": [{"question": "1 < 2?", "choices": choices}]}, "<p>or so</p>")
+    page = pages.asked("predict", {"questions": [{"question": "1 < 2?", "choices": choices}]}, "<p>or so</p>")
     (asked,) = json.loads(re.search(r'json">(.*?)</script>', page)[1])["questions"]
     assert asked["choices"][0]["text"] == "yes</script>"
     assert page.count("</script>") == 1 and "<noscript><p>or so</p></noscript>" in page
@@ -483,7 +469,9 @@ def test_an_appendix_comes_right_after_its_notebook():
     ordered = sorted(found[::-1], key=pages.chapter_order)
     assert [path.name[:11] for path in ordered] == ["13_triton_b", "14_making_i", "14_appendix", "15_inside_a"]
     listed = re.findall(r"^\d\d · (.*) <notebooks/(\w+)>$", pages.contents(ordered), flags=re.MULTILINE)
-    assert [page for _, page in listed] == [path.stem for path in ordered] and listed[0][0] == "Triton backward"
+    assert [page for _, page in listed] == [path.stem for path in ordered] and listed[0][
+        0
+    ] == f"Triton backward · {MINUTES['13']} min"
 
 
 def test_the_parts_of_the_book_are_those_of_the_course():

@@ -148,20 +148,6 @@ def test_a_packed_run_has_every_line_once():
     assert page_run(many(3), dots, alt="dots").keys() == run.keys() - {"scenes", "narrow"}
 
 
-def test_what_is_stored_makes_the_run_again():
-    two = {"safe": fl.safe_softmax_steps(X[:2]), "online": fl.online_softmax_steps(X)}
-    options = {"predict": {2: "What becomes of the sum?"}}
-    for run, more in ((steps(), {}), (two, {}), (steps(), options)):
-        shown = play(run, dots, alt="dots", figsize=(2, 1), **more)
-        data, metadata = shown._repr_mimebundle_()
-        again = player.stored({"data": data, "metadata": metadata})
-        for name in ("alt", "captions", "size", "delays"):
-            assert again[name] == shown.run[name]
-        assert (again.get("predict", False), again.get("questions", {})) == (bool(more), shown.run["questions"])
-        assert "application/vnd.jupyter.widget-view+json" in data
-    assert player.stored({"data": {"image/png": ""}, "metadata": {"image/png": {"alt": "a plot"}}}) is None
-
-
 def test_beside_the_picture_are_its_words(monkeypatch):
     outputs = []
     monkeypatch.setattr(bundle, "display", lambda data, metadata, raw: outputs.append((data, metadata)))
@@ -446,8 +432,6 @@ def test_after_show_the_new_run_is_stored(tmp_path, painted):
     online, before = shown.png, len(painted)
     shown.show(many(5))
     assert len(painted) == before + 1, "the rest is painted when somebody wants the stored form"
-    data, metadata = shown._repr_mimebundle_()
-    assert player.stored({"data": data, "metadata": metadata})["captions"] == shown.run["captions"]
     assert shown.png != online and len(frames(shown.png)) == 5
     shown.save(tmp_path / "dots.png")
     assert (tmp_path / "dots.png").read_bytes() == shown.png == play(many(5), dots, alt="a", figsize=(2, 1)).png
@@ -584,10 +568,3 @@ def test_numbers_of_numpy_are_numbers():
     sizes = tuple(np.array([2.0, 1.0]))
     shown = play(many(2), dots, alt="a", figsize=sizes, seconds=np.float32(0.5), still=np.int64(1))
     assert shown.run["size"] == [200, 100] and shown.run["delays"] == [500, 1500]
-
-
-def test_captions_of_runs_side_by_side_can_be_told_from_their_table():
-    lengths = ((1, 3), (3, 1))
-    for one, other in lengths:
-        shown = play({"left": many(one), "right": many(other)}, dots, alt="dots", figsize=(1, 1), still=0)
-        assert player.captions(shown.picture.steps) == shown.run["captions"] == list(shown.transcript)

@@ -8,8 +8,6 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from flashlearn.show import player
-
 ROOT = Path(__file__).parents[1]
 CELLS = [
     "import flashlearn as fl, torch\n"
@@ -45,6 +43,7 @@ def test_a_run_that_changes_nothing_changes_no_file(tmp_path):
     assert [len(each) for each in outputs] == [2, 2, 1, 2], "beside the picture of a run its words"
     assert all(each[1]["metadata"] == {"flashlearn": "words"} for each in outputs if len(each) == 2)
     two, fifty, line, explorer = (each[0] for each in outputs)
-    assert [len(player.stored(output)["captions"]) for output in (two, fifty)] == [5, 50]
-    assert player.stored(line) is None and line["metadata"]["image/png"]["alt"] == "a rising line"
+    named = ["".join(each["data"]["text/plain"]) for each in (two, fifty, line)]
+    assert named == ["[animation, 5 steps] two bars", "[animation, 50 steps] fifty dots", "[picture] a rising line"]
+    assert line["metadata"]["image/png"]["alt"] == "a rising line"
     assert "image/png" in explorer["data"]

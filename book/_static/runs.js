@@ -1,7 +1,7 @@
 // The runs of a page become players, and every picture can fill the screen.
 //
 // <figure class="run" data-scenes="frames/03-1.js">     flashlearnScenes("03-1", scenes), loaded as the reader comes near
-//   <script type="application/json">a run as player.js takes it; with `files`, painted frames, one or two to a step</script>
+//   <script type="application/json">a run as player.js takes it</script>
 //   <div class="whole">the picture that stands for the whole, in print and without scripts</div>
 //   <details>the steps as a table</details>
 // </figure>
@@ -25,22 +25,15 @@ export function runs() {
 
   function load(figure) {
     near.unobserve(figure);
-    figure.near = true;
-    if (figure.dataset.scenes) scenes(figure);
-    else if (figure.wanted !== undefined) figure.files(figure.wanted);
+    scenes(figure);
   }
 }
 
 function play(figure) {
-  const { files, ...run } = JSON.parse(figure.querySelector("script").textContent);
+  const run = JSON.parse(figure.querySelector("script").textContent);
   const place = el("div", {}, ...figure.querySelectorAll(":scope > details"));
   figure.append(place);
-  figure.files = (step) => figure.player.frame(step, files[step].map((file) => root() + file));
-  const wanted = (step) => {
-    figure.wanted = step;
-    if (files && figure.near) figure.files(step);
-  };
-  figure.player = mount(place, { ...run, wanted, autoplay: "autoplay" in figure.dataset });
+  figure.player = mount(place, { ...run, autoplay: "autoplay" in figure.dataset });
 }
 
 function scenes(figure) {

@@ -37,7 +37,8 @@ export function score([, anchor, title, heading, text], phrase, words) {
 }
 
 function entry([page, anchor, title, heading, text], words) {
-  const link = el("a", { href: `${page}${anchor && `#${anchor}`}` }, anchor ? `${title} › ${heading}` : title);
+  const found = new URLSearchParams({ found: words.join(" ") }); // the page unfolds what has these words
+  const link = el("a", { href: anchor ? `${page}?${found}#${anchor}` : page }, anchor ? `${title} › ${heading}` : title);
   return el("li", {}, link, el("p", {}, ...marked(around(text, words), words)));
 }
 

@@ -1,6 +1,7 @@
 // What runs when a page of the book is there.
 
 import { bytesExplorer } from "./bytes.js";
+import { folds } from "./folds.js";
 import { tilingExplorer } from "./tiling.js";
 import { questions } from "./predict.js";
 import { runs } from "./runs.js";
@@ -9,10 +10,11 @@ import { search } from "./search.js";
 const EXPLORERS = { bytes: bytesExplorer, tiling: tilingExplorer };
 
 export function start() {
-  window.flashlearnBook = { runs, questions }; // for pages that put more of them in later
+  window.flashlearnBook = { folds, runs, questions }; // for pages that put more of them in later
   colours();
   menus();
   search();
+  folds();
   runs();
   questions();
   for (const place of document.querySelectorAll("[data-explorer]")) EXPLORERS[place.dataset.explorer](place);

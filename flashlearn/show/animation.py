@@ -9,7 +9,7 @@ import base64
 import html
 import io
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,20 +48,12 @@ class Picture:
     """A PNG with its alternative text; displays itself in a notebook, where its words are those of the image.
 
     `transcript` has one line per frame of an animation, and `steps` one row of a table per step (`frame.table`);
-    both are empty for a still picture. `player` is what else a page needs to make a player of it.
+    both are empty for a still picture.
     """
 
-    def __init__(
-        self,
-        png: bytes,
-        alt: str,
-        size: tuple[int, int],
-        transcript: tuple[str, ...] = (),
-        steps=(),
-        player: Mapping[str, Any] | None = None,
-    ):
+    def __init__(self, png: bytes, alt: str, size: tuple[int, int], transcript: tuple[str, ...] = (), steps=()):
         self.png, self.alt, self.size = png, check_alt(alt), size
-        self.transcript, self.steps, self.player = transcript, list(steps), player
+        self.transcript, self.steps = transcript, list(steps)
         self.figure: Figure | None = None  # of a plot, until a projector has it painted again
         self._thick = b""
 
@@ -72,12 +64,7 @@ class Picture:
     def _repr_mimebundle_(self, include=None, exclude=None):
         width, height = self.size
         data = {"image/png": base64.b64encode(self.png).decode(), "text/plain": repr(self)}
-        about = {"alt": self.alt, "width": width, "height": height}
-        if self.steps:
-            about["steps"] = self.steps  # for pages that cannot run: the book makes a table of them
-        if self.player:
-            about["player"] = dict(self.player)
-        return data, {"image/png": about}
+        return data, {"image/png": {"alt": self.alt, "width": width, "height": height}}
 
     def in_words(self) -> str:
         """What it shows, as HTML: a sentence, and for an animation a table of its steps that can be unfolded."""

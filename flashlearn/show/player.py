@@ -284,8 +284,7 @@ class Player(anywidget.AnyWidget):
 
     def _stored(self, film: bytes) -> Picture:
         """A stored form with its words."""
-        size = size_of(film)
-        return Picture(film, self.alt, size, self.transcript, table(self.runs), {**about(self.run), "size": list(size)})
+        return Picture(film, self.alt, size_of(film), self.transcript, table(self.runs))
 
     @property
     def png(self) -> bytes:
@@ -393,11 +392,6 @@ def page_run(
     return run
 
 
-def about(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What the stored form says of a run beside alt and steps, so that a page can make a player of it."""
-    return {name: run[name] for name in ("size", "delays", "predict", "questions") if run[name]}
-
-
 def data_uri(file: bytes) -> str:
     """A PNG file as an address."""
     return "data:image/png;base64," + base64.b64encode(file).decode()
@@ -406,26 +400,3 @@ def data_uri(file: bytes) -> str:
 def size_of(file: bytes) -> tuple[int, int]:
     """Width and height of a PNG file, from its first chunk."""
     return int.from_bytes(file[16:20]), int.from_bytes(file[20:24])
-
-
-def stored(output: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The run of a stored output as player.js takes it, but for its frames (`film.frames`); None if it has none."""
-    kept = output.get("metadata", {}).get("image/png", {})
-    if "player" not in kept:
-        return None
-    rows = kept["steps"]
-    return {"alt": kept["alt"], "captions": captions(rows), "table": columns(rows), **kept["player"]}
-
-
-def captions(rows: list[list[str]]) -> list[str]:
-    """The captions of every frame, from the rows of its table; the inverse of `frame.transcript`."""
-    runs: dict[str, list[str]] = {}
-    for title, _, *_, sentence in rows:
-        runs.setdefault(title, []).append(sentence)
-    frames = range(max(map(len, runs.values())))
-    return ["\n".join(_line(title, run, min(n, len(run) - 1)) for title, run in runs.items()) for n in frames]
-
-
-def _line(title: str, run: list[str], number: int) -> str:
-    name = f"{title}: " if title else ""
-    return f"{name}Step {number + 1} of {len(run)} · {run[number]}"

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from flashlearn.exercises.questions import QUESTIONS
 from tests.browser.conftest import ARTIFACTS, ROOT
 
 pytest.importorskip("axe_playwright_python", reason="needs the extra `test`")
@@ -413,7 +414,7 @@ def test_in_print_every_picture_is_there_and_no_control(site, visit, tmp_path):
     page = visit(f"{site}/notebooks/03_online_softmax.html").page
     pictures = page.locator("figure.run, figure.still").count()
     page.emulate_media(media="print")
-    left = page.locator("header, .skip, .flashlearn-controls, .enlarge, summary").evaluate_all(
+    left = page.locator("header, .skip, .flashlearn-controls, .enlarge, summary:not(:has(h2, h3))").evaluate_all(
         "nodes => nodes.filter(node => node.checkVisibility()).map(node => node.outerHTML.slice(0, 80))"
     )
     assert left == []
@@ -426,6 +427,118 @@ def test_in_print_every_picture_is_there_and_no_control(site, visit, tmp_path):
            })"""
     )
     assert len(shown) == pictures and all(0 <= left < right <= wide and there for left, right, wide, there in shown)
+
+
+# --- folds -------------------------------------------------------------------------------------------------
+
+
+def asked(page, name):
+    """The form of a question."""
+    texts = page.locator("section.predict").evaluate_all("nodes => nodes.map(node => node.textContent)")
+    assert any(QUESTIONS[name].text in text for text in texts)
+    return page.locator("form.flashlearn-question", has_text=QUESTIONS[name].text)
+
+
+def fold_of(page, name):
+    return page.locator(f'details.answer[data-questions~="{name}"]')
+
+
+def a_chapter_with_folds(book):
+    """(chapter, question) of the first answer that is folded in the book."""
+    for name in CHAPTERS:
+        text = (book / "notebooks" / f"{name}.html").read_text(encoding="utf-8")
+        if found := re.search(r'<div class="answer" data-questions="([\w.]+)"', text):
+            return name, found[1]
+    raise AssertionError("no answer is folded")
+
+
+def test_an_answer_is_folded_until_its_question_is_answered_by_keys(site, book, visit):
+    name, question = a_chapter_with_folds(book)
+    seen = visit(f"{site}/notebooks/{name}.html")
+    page, fold = seen.page, fold_of(seen.page, question)
+    others = page.locator(f'details.answer[open]:not([data-questions~="{question}"])')
+    assert fold.get_attribute("open") is None and not fold.locator(".cell").first.is_visible()
+    form = asked(page, question)
+    form.get_by_role("radio").first.focus()
+    page.keyboard.press("Space")
+    assert fold.get_attribute("open") is None, "a choice that may still change unfolds nothing"
+    page.keyboard.press("Enter")
+    assert fold.locator(".cell").first.is_visible() and not fold.locator(":scope > summary").is_visible()
+    assert others.count() == 0
+    page.reload()
+    assert fold_of(page, question).locator(".cell").first.is_visible(), "what was predicted stays"
+    assert seen.errors == []
+
+
+def test_an_answer_can_be_shown_without_predicting_and_folded_again_by_keys(site, book, visit):
+    name, question = a_chapter_with_folds(book)
+    page = visit(f"{site}/notebooks/{name}.html").page
+    fold = fold_of(page, question)
+    fold.locator(":scope > summary").focus()
+    page.keyboard.press("Enter")
+    assert fold.locator(".cell").first.is_visible()
+    found = Axe().run(page, context="article details.answer").response["violations"]
+    assert not [rule["id"] for rule in found if rule["impact"] in ("serious", "critical")]
+    page.keyboard.press("Enter")
+    assert not fold.locator(".cell").first.is_visible()
+
+
+def test_in_print_and_without_scripts_nothing_is_folded(site, book, visit, chromium):
+    name, _ = a_chapter_with_folds(book)
+    page = visit(f"{site}/notebooks/{name}.html").page
+    page.emulate_media(media="print")
+    hidden = "nodes => nodes.filter(node => !node.checkVisibility({ contentVisibilityAuto: true }) || !node.offsetHeight).length"
+    answers = page.locator("details.answer > :not(summary)")
+    assert answers.count() and answers.evaluate_all(hidden) == 0
+    context = chromium.new_context(java_script_enabled=False)
+    plain = context.new_page()
+    plain.goto(f"file://{book}/notebooks/{name}.html")
+    assert plain.locator("div.answer > *").evaluate_all(hidden) == 0 and plain.locator("details.answer").count() == 0
+    context.close()
+
+
+DEEPER = (
+    '<section id="deep"><h2>Deep</h2><div class="deeper"></div><p>inside</p><section id="inner"><h3>Inner</h3><p>more</p></section></section>'
+    '<section class="sentence"><script type="application/json">{"name": "99.why", "text": "Why?", "model": "Because.", "points": ["one"]}</script></section>'
+)
+
+
+def test_a_deeper_section_opens_by_a_link_into_it_and_in_print(site, visit):
+    page = visit(f"{site}/index.html").page
+    page.evaluate(
+        "html => { document.querySelector('article').insertAdjacentHTML('beforeend', html); flashlearnBook.folds(); }",
+        DEEPER,
+    )
+    fold, inner = page.locator("#deep > details"), page.locator("#inner p")
+    assert fold.locator("summary h2").is_visible() and not inner.is_visible()
+    page.emulate_media(media="print")
+    assert inner.is_visible()
+    page.emulate_media(media="screen")
+    assert not inner.is_visible()
+    page.evaluate("location.hash = 'inner'")
+    expect(inner).to_be_visible()
+    page.evaluate("document.querySelector('#deep > details').open = false; location.hash = 'deep'")
+    expect(inner).to_be_visible()
+
+
+def test_a_sentence_is_compared_once_it_is_written(site, visit):
+    page = visit(f"{site}/index.html").page
+    page.evaluate(
+        "html => { document.querySelector('article').insertAdjacentHTML('beforeend', html); flashlearnBook.questions(); }",
+        DEEPER,
+    )
+    form = page.locator("section.sentence form")
+    box, compare, ours = (
+        form.get_by_label("Why?"),
+        form.get_by_role("button", name="Compare"),
+        form.get_by_text("Because."),
+    )
+    for words, seen in (("too few", False), ("all terms share one old maximum", True)):
+        box.fill(words)
+        compare.click()
+        assert ours.is_visible() == seen
+    page.reload()
+    assert "share one old maximum" not in page.content() and page.evaluate("JSON.stringify(sessionStorage)") == "{}"
 
 
 # --- the rest ----------------------------------------------------------------------------------------------
@@ -456,7 +569,11 @@ def test_search_leads_to_sections(site, visit):
     page.wait_for_selector("#results li", timeout=20_000)
     link = page.get_by_role("link", name="Online softmax › Any order, any grouping")
     link.click()
-    assert page.url.endswith("03_online_softmax.html#any-order-any-grouping")
+    assert page.url.endswith("#any-order-any-grouping") and "03_online_softmax.html" in page.url
+    unfolded = page.locator("#any-order-any-grouping").evaluate(
+        "node => node.querySelector('details.answer')?.open ?? true"
+    )
+    assert unfolded, "what was searched for is no longer folded"
 
 
 def test_a_theme_that_is_chosen_stays(site, visit):

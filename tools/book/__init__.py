@@ -4,7 +4,7 @@
     python -m tools.book 03 07     these chapters alone, for a quick look
 
 `gallery` runs the notebooks again, in processes of `rerun`, and keeps what they show; `pictures` and `figures` make figures
-of it, of stored animations with `frames` where a painter makes no scenes. `pages` turns notebooks into pages, which open as
+of it. `pages` turns notebooks into pages, which open as
 `chapter` says, `runs` records what the explorers show, `faces` and `formulas` cut the fonts, `theme` tells the templates of
 `book/theme` about a page, `sections` is what the search looks through, and `finish` closes the pages: their scripts, their
 policy, their weight.

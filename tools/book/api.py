@@ -86,7 +86,9 @@ TOPICS: dict[str, tuple[str, ...]] = {
         )
     ),
     "Exercises": tuple(f"flashlearn.exercises.{name}" for name in ("check", "hint", "predict", "lines")),
-    "Pictures": tuple(f"flashlearn.show.{name}" for name in ("play", "picture", "here", "projector", "reduced_motion")),
+    "Pictures": tuple(
+        f"flashlearn.show.{name}" for name in ("play", "picture", "bytes_moved", "projector", "reduced_motion")
+    ),
     "Many GPUs": tuple(f"flashlearn.ring.{name}" for name in ("ring_attention", "ulysses_attention", "split", "join")),
 }
 

@@ -21,7 +21,7 @@ CACHE = ROOT / "build" / "book-cache"  # what takes long to make, by what it was
 STATIC = ROOT / "book" / "_static"
 SCRIPTS = [STATIC / f"{name}.js" for name in ("dom", "cost", "hardware", "grid")]  # in this order
 SCRIPTS += [BROWSER / f"{name}.js" for name in ("picture", "player", "explorer", "recorded", "tiling", "question")]
-SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "runs", "predict", "search", "start")]
+SCRIPTS += [STATIC / f"{name}.js" for name in ("pictures", "bytes", "runs", "folds", "predict", "search", "start")]
 
 
 def build(numbers: Sequence[str] = ()) -> int:
@@ -34,7 +34,7 @@ def build(numbers: Sequence[str] = ()) -> int:
     shutil.copytree(ROOT / "book", SOURCE)
     every = sorted((ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
     notebooks = [path for path in every if not numbers or path.stem[:2] in numbers]
-    book = pages.Book(ROOT, SOURCE, CACHE / "frames", gallery.of(notebooks, CACHE / "shown"))
+    book = pages.Book(ROOT, SOURCE, gallery.of(notebooks, CACHE / "shown"))
     for path in tqdm(notebooks, "chapters", unit="notebook", disable=None):
         book.chapter(path)
     book.front(notebooks)

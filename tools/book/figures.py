@@ -40,7 +40,7 @@ def cover(wide: str, narrow: str) -> str:
     return wide
 
 
-def run(slug: str, run: Mapping[str, Any], still: int, scenes: str, more: str = "") -> str:
+def run(slug: str, run: Mapping[str, Any], still: int, scenes: str) -> str:
     """A run of scenes: its first frame at once, the rest in a file that is loaded as the reader comes near.
 
     scenes   where that file is
@@ -48,26 +48,15 @@ def run(slug: str, run: Mapping[str, Any], still: int, scenes: str, more: str = 
     """
     kept = {name: value for name, value in run.items() if name not in ("scenes", "table")}
     kept["frames"] = [unpacked(run["scenes"], 0)]
-    wide = unpacked(run["scenes"], still)[0]
-    picture = named(wide, f"{slug}-still", run["alt"])
-    return _figure(slug, kept, f'data-scenes="{scenes}"{more}', picture, run["captions"][still], run["table"])
-
-
-def painted(slug: str, run: Mapping[str, Any], files: list[list[str]], sizes: Sequence[Sequence[int]]) -> str:
-    """A run of painted frames, one or two files each: wide, and perhaps narrow. The last stands for the whole."""
-    kept = {name: value for name, value in run.items() if name not in ("table", "frames", "size")}
-    kept |= {"size": sizes[0], "files": files} | ({"narrow": sizes[1]} if len(sizes) > 1 else {})
-    picture = image(f"../{files[-1][0]}", run["alt"], sizes[0])
-    return _figure(slug, kept, "", picture, run["captions"][-1], run["table"])
-
-
-def _figure(slug: str, run: Mapping[str, Any], more: str, still: str, caption: str, table: Mapping[str, Any]) -> str:
-    words = json.dumps(run, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
-    inside = f'<div class="scroll" tabindex="0" role="group" aria-label="all steps">{steps(table, run["alt"])}</div>'
+    words = json.dumps(kept, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/")
+    picture = named(unpacked(run["scenes"], still)[0], f"{slug}-still", run["alt"])
+    table = (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="all steps">{steps(run["table"], run["alt"])}</div>'
+    )
     return (
-        f'<figure class="run" id="picture-{slug}" {more}><script type="application/json">{words}</script>'
-        f'<div class="whole">{still}<p>{html.escape(caption)}</p></div>'
-        f"<details><summary>All steps in words</summary>{inside}</details></figure>"
+        f'<figure class="run" id="picture-{slug}" data-scenes="{scenes}"><script type="application/json">{words}</script>'
+        f'<div class="whole">{picture}<p>{html.escape(run["captions"][still])}</p></div>'
+        f"<details><summary>All steps in words</summary>{table}</details></figure>"
     )
 
 

@@ -16,6 +16,9 @@ import nbformat
 from nbformat.v4 import new_markdown_cell, new_output
 
 from flashlearn.cost import standard_cost
+from flashlearn.course import MINUTES
+from flashlearn.exercises.predicting import PREDICT
+from flashlearn.exercises.sentences import SENTENCE
 from flashlearn.show import moved
 from flashlearn.show.course import STAGES
 from tools.book import chapter, figures, runs
@@ -26,17 +29,17 @@ from tools.book.pictures import Pictures
 from tools.book.theme import without_number
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
+ASKS = {PREDICT: "predict", SENTENCE: "sentence"}  # data -> the class of what book/_static/predict.js makes of them
 MAP = 'Every algorithm with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
-PREDICT = "application/vnd.flashlearn.predict+json"  # questions: see book/_static/predict.js
 
 
 class Book:
     """The source of the book: its pages, and the files of their pictures; `shown` is what the notebooks' cells display."""
 
-    def __init__(self, root: Path, source: Path, cache: Path, shown: Mapping[str, Mapping[str, Shown]]):
-        self.root, self.source, self.cache, self.shown = root, source, cache, shown
+    def __init__(self, root: Path, source: Path, shown: Mapping[str, Mapping[str, Shown]]):
+        self.root, self.source, self.shown = root, source, shown
         self.address = Address.of(root)
-        self.pictures = Pictures(source, cache)
+        self.pictures = Pictures(source)
         self.written: list[Path] = []
         (source / "notebooks").mkdir(parents=True, exist_ok=True)
 
@@ -45,6 +48,7 @@ class Book:
         notebook = nbformat.read(path, as_version=4)
         self.written.append(path)
         self.download(path, notebook)
+        notebook.cells[1:] = chapter.marked(notebook.cells[1:])
         number, pictures = path.stem[:2], 0
         for cell in notebook.cells:
             waiting = list(self.shown.get(path.stem, {}).get(cell.id, []))
@@ -52,9 +56,10 @@ class Book:
                 output for output in cell.get("outputs", []) if output.get("metadata", {}).get("flashlearn") != "words"
             ]
             for at, output in enumerate(kept):
-                if PREDICT in output.get("data", {}):
-                    kept[at] = as_html(questions(output.data[PREDICT], output.data.get("text/html", "")))
-                elif "image/png" in output.get("data", {}):
+                data = output.get("data", {})
+                if kind := next((each for each in ASKS if each in data), None):
+                    kept[at] = as_html(asked(ASKS[kind], data[kind], data.get("text/html", "")))
+                elif "image/png" in data:
                     pictures += 1
                     figure = self.picture(f"{number}-{pictures}", cell, output, waiting.pop(0) if waiting else None)
                     kept[at] = as_html(figure)
@@ -95,8 +100,9 @@ class Book:
 
     def picture(self, slug: str, cell: Any, output: Any, shown: Mapping[str, Any] | None) -> str:
         """One stored picture as a figure, in an explorer if its cell has one."""
-        about = {"alt": output.data.get("text/plain", ""), **output.get("metadata", {}).get("image/png", {})}
-        figure = self.pictures.figure(slug, base64.b64decode(output.data["image/png"]), about, shown)
+        about = output.get("metadata", {}).get("image/png", {})
+        alt = about.get("alt", output.data.get("text/plain", ""))
+        figure = self.pictures.figure(slug, base64.b64decode(output.data["image/png"]), alt, shown)
         explorer = next((name for call, name in EXPLORERS.items() if call in cell.source), None)
         if explorer is None:
             return figure
@@ -127,9 +133,7 @@ class Book:
         for path in notebooks:
             cover = self.pictures.covers.get(path.stem[:2])
             picture = cover.wide.replace('"../frames/', '"frames/') if cover else ""
-            card = (
-                f'<li><a href="notebooks/{path.stem}.html">{picture}<span>{html.escape(title_of(path))}</span></a></li>'
-            )
+            card = f'<li><a href="notebooks/{path.stem}.html">{picture}<span>{html.escape(title_of(path))}{minutes_of(path)}</span></a></li>'
             parts.setdefault(part_of(path.stem[:2]), []).append(card)
         return "".join(f'<h3>{part}</h3>\n<ul class="cards">{"".join(inside)}</ul>\n' for part, inside in parts.items())
 
@@ -171,7 +175,12 @@ def contents(notebooks: list[Path]) -> str:
 
 def entry(path: Path) -> str:
     """A chapter in the table of contents."""
-    return f"{title_of(path)} <notebooks/{path.stem}>"
+    return f"{title_of(path)}{minutes_of(path)} <notebooks/{path.stem}>"
+
+
+def minutes_of(path: Path) -> str:
+    """How long a notebook takes, after its title; an appendix is not counted."""
+    return f" · {MINUTES[path.stem[:2]]} min" if path.suffix == ".ipynb" else ""
 
 
 def title_of(path: Path) -> str:
@@ -202,10 +211,10 @@ def as_html(text: str) -> Any:
     return new_output("display_data", {"text/html": text})
 
 
-def questions(data: dict, plain: str = "") -> str:
-    """Questions to be answered before the page does; `plain` is for pages without scripts."""
+def asked(kind: str, data: dict, plain: str = "") -> str:
+    """What a page asks its reader; `plain` is for pages without scripts."""
     words = json.dumps(data, ensure_ascii=False).replace("</", "<\\/")
-    return f'<section class="predict"><script type="application/json">{words}</script><noscript>{plain}</noscript></section>'
+    return f'<section class="{kind}"><script type="application/json">{words}</script><noscript>{plain}</noscript></section>'
 
 
 def start_of(source: str) -> str:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from PIL import Image
-
-from flashlearn.show import player
-from tools.book import figures, frames
+from flashlearn.show.player import size_of
+from tools.book import figures
 
 
 class Cover(NamedTuple):
@@ -26,48 +21,36 @@ class Cover(NamedTuple):
 class Pictures:
     """Writes the files of pictures into the source of the book and gives their figures, as HTML for a page in a folder.
 
-    A slug is the number of a notebook and that of a picture in it, "07-3". Stored pictures are kept in `cache` by what they
-    were made from, for cutting and packing them takes longest.
+    A slug is the number of a notebook and that of a picture in it, "07-3".
     """
 
-    def __init__(self, source: Path, cache: Path):
-        self.folder, self.cache = source / "frames", cache
+    def __init__(self, source: Path):
+        self.folder = source / "frames"
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.covers: dict[str, Cover] = {}  # by the number of a notebook
         self.pair = ""  # the first figure of notebook 07 that has two runs side by side
 
-    def figure(self, slug: str, data: bytes, about: Mapping[str, Any], shown: Mapping[str, Any] | None) -> str:
-        """The figure of a stored picture, of which `about` says what it shows; `shown` is what the cell displays now."""
+    def figure(self, slug: str, data: bytes, alt: str, shown: Mapping[str, Any] | None) -> str:
+        """The figure of a stored picture, which `alt` describes; `shown` is what the cell displays now."""
         if shown and shown["kind"] == "plot":
             self._cover(slug, shown["wide"])
             return figures.plot(slug, shown)
         if shown and "scenes" in shown["run"]:
             return self._scenes(slug, shown["run"], shown["still"], len(shown["titles"]))
-        if about.get("steps") and (len(about["steps"]) == 1 or frames.moves(data)):
-            return self._painted(slug, data, about)
-        with Image.open(io.BytesIO(data)) as image:
-            self._kept(slug, data, lambda folder: frames.save(image, folder / "0.webp"))
-            return self._still(slug, about["alt"], image.size)
+        return self._stored(slug, data, alt)
 
     def _scenes(self, slug: str, run: Mapping[str, Any], still: int, titles: int) -> str:
         self._cover(slug, *figures.unpacked(run["scenes"], still))
         figures.write_scenes(self.folder / f"{slug}.js", run["scenes"])
-        return self._noted(slug, titles, figures.run(slug, run, still, f"frames/{slug}.js"))
+        figure = figures.run(slug, run, still, f"frames/{slug}.js")
+        if slug.startswith("07") and titles == 2:
+            self.pair = self.pair or figure
+        return figure
 
-    def _painted(self, slug: str, data: bytes, about: Mapping[str, Any]) -> str:
-        """A stored run as frames cut out of its animation, with panels side by side also one above the other."""
-        run = player.stored({"metadata": {"image/png": about}})
-        assert run is not None
-        titles, count, seen = len({row[0] for row in about["steps"]}), len(run["captions"]), run.get("size")
-        made_from = data + f"{titles} {seen}".encode()
-        folder = self._kept(slug, made_from, lambda place: write_frames(place, data, count, titles, seen))
-        layouts = ["", "tall-"] if titles > 1 else [""]
-        files = [[f"frames/{slug}/{kind}{step}.webp" for kind in layouts] for step in range(count)]
-        sizes = [size_of(folder / f"{kind}0.webp") for kind in layouts]
-        self._cover(slug, figures.image(f"../{files[-1][0]}", "", sizes[0]))
-        return self._noted(slug, titles, figures.painted(slug, run, files, sizes))
-
-    def _still(self, slug: str, alt: str, size: Sequence[int]) -> str:
-        file = f"../frames/{slug}/0.webp"
+    def _stored(self, slug: str, data: bytes, alt: str) -> str:
+        """The file as it is: of a painter on axes, whose run it plays."""
+        (self.folder / f"{slug}.png").write_bytes(data)
+        file, size = f"../frames/{slug}.png", size_of(data)
         self._cover(slug, figures.image(file, "", size))
         return figures.still(slug, file, alt, size)
 
@@ -75,31 +58,3 @@ class Pictures:
         names = (f"{slug}-cover", f"{slug}-small")
         wide, narrow = (figures.named(svg, name) for svg, name in zip((wide, narrow or wide), names, strict=True))
         self.covers.setdefault(slug[:2], Cover(slug, wide, narrow))
-
-    def _noted(self, slug: str, titles: int, figure: str) -> str:
-        if slug.startswith("07") and titles == 2:
-            self.pair = self.pair or figure
-        return figure
-
-    def _kept(self, slug: str, made_from: bytes, make: Callable[[Path], None]) -> Path:
-        """The folder of a picture's files: copied from the cache, where `make` writes them the first time."""
-        key = hashlib.sha256(made_from + Path(frames.__file__).read_bytes()).hexdigest()[:24]
-        if not (self.cache / key).is_dir():
-            make(self.cache / f"{key}.part")
-            (self.cache / f"{key}.part").rename(self.cache / key)
-        return Path(shutil.copytree(self.cache / key, self.folder / slug))
-
-
-def write_frames(folder: Path, data: bytes, count: int, titles: int, seen: Sequence[int] | None = None) -> None:
-    """Every frame of a run, and if several runs are side by side also with them one above the other."""
-    for number, frame in enumerate(frames.cut(data, count)):
-        plain = frames.without_caption(frame, titles, seen)
-        frames.save(plain, folder / f"{number}.webp")
-        if titles > 1:
-            frames.save(frames.stacked(plain, titles), folder / f"tall-{number}.webp")
-
-
-def size_of(path: Path) -> tuple[int, int]:
-    """Width and height of a picture."""
-    with Image.open(path) as image:
-        return image.size

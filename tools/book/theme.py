@@ -7,6 +7,7 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
+from flashlearn.course import MINUTES
 from flashlearn.show.course import STAGES
 
 STYLES = ("player.css", "explorer.css", "question.css", "scene.css", "book.css")
@@ -19,10 +20,11 @@ def about(app: Sphinx | None, page: str, template: str, context: dict[str, Any],
     number = name[:2]
     part = next((stage.part for stage in STAGES if stage.number == number), None)
     if folder == "notebooks" and part is not None:
-        what = "Appendix to notebook" if name.endswith("_appendix") else "Notebook"
+        appendix = name.endswith("_appendix")
+        what, minutes = ("Appendix to notebook", "") if appendix else ("Notebook", f"{MINUTES[number]} minutes")
         context |= {
             "kind": "chapter",
-            "over": " · ".join(filter(None, (f"{what} {number}", part))),
+            "over": " · ".join(filter(None, (f"{what} {number}", part, minutes))),
             "place": f"{int(number)} of {int(STAGES[-1].number)}",
         }
 
