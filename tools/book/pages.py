@@ -112,8 +112,8 @@ class Book:
     def front(self, notebooks: list[Path]) -> None:
         """The first page, the instructors' guide, and what is in the book."""
         first = (self.root / "book" / "index.md").read_text(encoding="utf-8")
-        readme = (self.root / "README.md").read_text(encoding="utf-8")
-        ladder = readme[readme.index("| notebook | function") :].split("\n\n")[0]
+        listed = (self.root / "docs" / "notebooks.md").read_text(encoding="utf-8").replace("](../", "](")
+        ladder = listed[listed.index("| notebook | function") :].split("\n\n")[0]
         parts = {"ladder": ladder, "player": self.first_player(), "number": number(), "chapters": self.cards(notebooks)}
         for name, text in parts.items():
             first = first.replace(f"{{{{{name}}}}}", text)
