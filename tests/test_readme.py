@@ -1,4 +1,4 @@
-"""The map of the code is made from the files, and what the README says holds."""
+"""The map of the code is made from the files, and what README and docs say holds."""
 
 import ast
 import json
@@ -6,12 +6,16 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
 import pytest
 
-from tools import code_map
+from flashlearn.__main__ import COMMANDS
+from flashlearn.course import NOTEBOOKS
+from flashlearn.exercises import EXERCISES
+from tools import code_map, readme_picture
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,20 +65,90 @@ def test_rooms_stand_above_what_they_import(small):
     assert code_map.picture([["core", "cost"], ["show"]]).count("<rect") == 3
 
 
-def test_links_of_the_readme_lead_somewhere():
-    for document in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"):
-        prose = re.sub(r"```.*?```", "", (ROOT / document).read_text(encoding="utf-8"), flags=re.S)
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", prose):
-            assert (ROOT / target).exists(), f"{document}: {target}"
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/kernels.md",
+    "docs/notebooks.md",
+    "docs/setup.md",
+    "AGENTS.md",
+)
 
 
-def test_every_make_target_of_the_readme_exists_and_every_extra_too():
-    text = (ROOT / "README.md").read_text(encoding="utf-8") + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.MULTILINE))
-    assert set(re.findall(r"`make ([a-z-]+)`", text)) <= targets
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    named = {name for group in re.findall(r"'\.\[([a-z,]+)\]'", text) for name in group.split(",")}
+def text_of(document):
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+def anchors(text):
+    """What a heading is called in a link."""
+    titles = re.findall(r"^#+ (.*)$", text, flags=re.M)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_lead_somewhere(document):
+    prose = re.sub(r"```.*?```", "", text_of(document), flags=re.S)
+    targets = re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose)
+    assert targets or document == "docs/setup.md"
+    for target in targets:
+        name, _, anchor = target.partition("#")
+        path = (ROOT / document).parent / name if name else ROOT / document
+        assert path.exists(), f"{document}: {target}"
+        assert not anchor or anchor in anchors(path.read_text(encoding="utf-8")), f"{document}: {target}"
+
+
+def test_the_readme_is_short_and_starts_on_its_first_screen():
+    text = text_of("README.md")
+    assert len(text.encode()) <= 8 * 1024
+    assert "make lab" in "".join(text.splitlines(keepends=True)[:15])
+    prose = re.sub(r"```.*?```", "", text, flags=re.S)
+    assert {f"{name}.md" for name in ("kernels", "notebooks", "setup", "MAP", "models", "engineering_log")} <= set(
+        re.findall(r"\(docs/(\w+\.md)", prose)
+    )
+
+
+def test_the_readme_says_how_many_notebooks_there_are():
+    words = {20: "Twenty", 21: "Twenty-one", 22: "Twenty-two"}
+    assert f"**{words[len(NOTEBOOKS)]} notebooks" in text_of("README.md")
+
+
+def test_its_badges_and_its_address_are_those_of_the_project():
+    for file, picture in readme_picture.badges().items():
+        assert (ROOT / "docs/badges" / file).read_text(encoding="utf-8") == picture, "run tools/readme_picture.py"
+        assert f"(docs/badges/{file})" in text_of("README.md")
+    urls = tomllib.loads(text_of("pyproject.toml"))["project"]["urls"]
+    assert f"git clone --depth 1 {urls['Repository']} && cd {urls['Repository'].rpartition('/')[2]}" in text_of(
+        "README.md"
+    )
+
+
+def test_every_make_target_that_is_named_exists_and_every_extra_too():
+    text = "".join(map(text_of, DOCUMENTS[:2] + DOCUMENTS[3:]))
+    targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), flags=re.MULTILINE))
+    assert set(re.findall(r"(?:`|^)make ([a-z-]+)", text, flags=re.MULTILINE)) <= targets
+    assert targets - {"help", "setup", "test-all"} <= set(re.findall(r"`make ([a-z-]+)`", text_of("docs/setup.md")))
+    extras = tomllib.loads(text_of("pyproject.toml"))["project"]["optional-dependencies"]
+    named = {name for group in re.findall(r"""["']\.\[([a-z,]+)\]["']""", text) for name in group.split(",")}
     assert named and named <= set(extras)
+
+
+def test_what_tutors_are_told_to_call_is_there():
+    text = text_of("AGENTS.md")
+    (block,) = re.findall(r"(?:^ {4}.*\n)+", text, flags=re.M)
+    exec(textwrap.dedent(block), {})
+    assert all(name in EXERCISES for name in re.findall(r'(?:check|hint)\("([\w.]+)"', text))
+    assert "the first of three hints" in text and {len(each.hints) for each in EXERCISES.values()} == {3}
+    assert "review" in COMMANDS and list((ROOT / "flashlearn/course").glob("*/solutions.py"))
+
+
+def test_every_notebook_is_in_the_list():
+    rows = re.findall(r"^\| \[(\d\d) (.*?)\]\(\.\./notebooks/(\S+)\)", text_of("docs/notebooks.md"), flags=re.M)
+    assert [row[2] for row in rows] == sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
+    for number, title, file in rows:
+        cells = json.loads(text_of(f"notebooks/{file}"))["cells"]
+        heading = next(line for cell in cells for line in "".join(cell["source"]).splitlines() if line.startswith("# "))
+        assert f"{number} · {title}" in heading.replace("`", ""), heading
 
 
 def imported(cell):
@@ -98,6 +172,8 @@ def test_the_notebooks_that_need_triton_are_those_that_are_named():
         if needs_triton("".join(cell["source"]) for cell in cells):
             needing.add(path.stem[:2])
     assert needing == {str(n) for n in range(11, 19)}
+    for document in ("README.md", "docs/setup.md"):
+        assert f"notebooks {min(needing)} to {max(needing)} need the dev container" in text_of(document)
 
 
 def test_what_needs_triton_is_seen():
@@ -112,16 +188,16 @@ def test_what_needs_triton_is_seen():
     )
 
 
-def blocks_of_python():
-    """The README's blocks of Python, by the section that they stand in."""
-    sections = re.split(r"^## ", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.M)[1:]
-    return {section.splitlines()[0]: re.findall(r"```python\n(.*?)```", section, flags=re.S) for section in sections}
+def blocks_of_python(document):
+    return re.findall(r"```python\n(.*?)```", text_of(document), flags=re.S)
 
 
-@pytest.mark.parametrize("section, block", (("One idea", 0), ("Use it, and take it home", 0)))
-def test_blocks_of_python_run(section, block, capsys):
+@pytest.mark.parametrize("document", ("README.md", "docs/notebooks.md", "docs/kernels.md"))
+def test_the_first_block_of_python_runs(document, capsys):
     pytest.importorskip("triton")
-    exec(blocks_of_python()[section][block], {})
+    block = blocks_of_python(document)[0]
+    assert document != "README.md" or len(list(filter(None, block.splitlines()))) == 5
+    exec(block, {})
     assert capsys.readouterr().out
 
 
@@ -135,10 +211,10 @@ assert not any(name.startswith("flashlearn") for name in sys.modules)
 """
 
 
-def test_a_kernel_copied_as_the_readme_says_runs_by_itself(tmp_path):
-    """In an empty folder: the README's lines, and in place of one what that names, cut from the file, and nothing else."""
+def test_a_kernel_that_is_copied_runs_by_itself(tmp_path):
+    """In an empty folder: the lines of docs/kernels.md, and in place of one what that names, cut from the file."""
     pytest.importorskip("triton")
-    launch = blocks_of_python()["Use it, and take it home"][1]
+    launch = blocks_of_python("docs/kernels.md")[1]
     (line,) = re.findall(r"^# here: the constants, .*$", launch, flags=re.M)
     wanted = set(re.findall(r"\w+", line)) - {"here", "the", "constants", "and"}
     source = (ROOT / "flashlearn/kernels/forward.py").read_text(encoding="utf-8")

@@ -14,9 +14,9 @@ from flashlearn.measurements.records import chosen, geometric_mean, load, proven
 
 DTYPES = ("float16", "bfloat16")
 ROOT = Path(__file__).parents[1]
-LOG, APPENDIX, README = (
+LOG, APPENDIX, KERNELS = (
     (ROOT / name).read_text(encoding="utf-8")
-    for name in ("docs/engineering_log.md", "notebooks/14_appendix.md", "README.md")
+    for name in ("docs/engineering_log.md", "notebooks/14_appendix.md", "docs/kernels.md")
 )
 # The log's notes on notebook 14 are what its appendix leaves out
 BEFORE, _, NOTES = LOG.partition("\n## Notebook 14 in full\n")
@@ -177,8 +177,8 @@ def test_a_record_names_the_versions_of_its_peers_and_the_commit_of_each_row(nam
             assert re.fullmatch("[0-9a-f]{7}", commits), "one commit for all rows"
 
 
-def readme_rows() -> list[str]:
-    """The table of the README: geometric means of the eight main settings as a range over runs, and the minimum of all runs."""
+def table_rows() -> list[str]:
+    """The table of docs/kernels.md: geometric means of the eight main settings as a range over runs, and the minimum of all runs."""
     runs = [{"rows": run} for run in load("gpu_attention_runs_h200")["runs"]]
     gpus = {"H200": [load("gpu_attention_h200"), *runs], "H100": [load("gpu_attention_h100")]}
     others = load("gpu_attention_runs_h200")["another script"]
@@ -211,9 +211,9 @@ def readme_rows() -> list[str]:
     return table
 
 
-def test_the_readmes_table_says_what_was_measured():
-    words = README
-    assert "\n".join(readme_rows()) in words
+def test_the_table_of_the_kernels_says_what_was_measured():
+    words = KERNELS
+    assert "\n".join(table_rows()) in words
     runs, h100 = load("gpu_attention_runs_h200"), load("gpu_attention_h100")["provenance"]
     where = runs["provenance"]
     assert all(
@@ -228,6 +228,15 @@ def test_the_readmes_table_says_what_was_measured():
     fixed = load("gpu_trials_h200")["beside FlashAttention-4"]
     lowest = min(min(ratios(fixed[name], way, "fa4")) for name in ("rows", "again") for way in ("forward", "backward"))
     assert f"one setting was as low as {lowest:.2f}" in " ".join(words.split())
+
+
+def test_the_readme_says_in_words_how_fast_the_kernels_are():
+    text = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert "about as fast as FlashAttention-4 and twice as fast as the FlashAttention-2 in PyTorch" in text
+    for gpu, way, dtype in itertools.product(("h100", "h200"), ("forward", "backward"), DTYPES):
+        rows = chosen(load(f"gpu_attention_{gpu}")["rows"], N=(4096, 16384), dtype=dtype)
+        assert 0.97 < geometric_mean(ratios(rows, way, "fa4")) < 1.06
+        assert 1.9 < geometric_mean(ratios(rows, way, "fa2")) < 2.2
 
 
 # Ranges like "1.02 to 1.10"
@@ -552,7 +561,7 @@ def test_what_is_said_elsewhere_of_order_triton_and_masks():
     slower = [
         round(100 * (1 - row["3.8.0"]["forward"] / row["3.7.1"]["forward"])) for row in RECORD["Triton 3.8"]["rows"]
     ]
-    assert f"(with 3.8 forward is {min(slower)} to {max(slower)} % slower)" in " ".join(README.split())
+    assert f"(with 3.8 forward is {min(slower)} to {max(slower)} % slower)" in " ".join(KERNELS.split())
     masks = TRIALS["forward, tiles with masks by ticket, some rows side by side"]["rows"]
     (recorded,) = chosen(masks, mask="documents", D=128, H=16)
     assert abs(recorded["ratio"] - 9 / 8) < 0.01, "an eighth longer, says notebook 17"

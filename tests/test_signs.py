@@ -68,6 +68,7 @@ def test_delta_is_never_called_as_the_width():
         *root.glob("notebooks/*.md"),
         *root.glob("flashlearn/**/*.py"),
         root / "README.md",
+        *root.glob("docs/*.md"),
     ]
     assert (
         len(read) > 100

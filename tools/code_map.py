@@ -25,13 +25,14 @@ The picture is computed from the imports at the top of the modules. A room impor
 """
 TAIL = """
 
-## Beside them
+## Next to the package
 
-- `notebooks/`: the course; `INSTRUCTORS.md` is for those who teach with it, `14_appendix.md` belongs to notebook 14.
+- `notebooks/`: the course. `INSTRUCTORS.md` and `GRADING.md` are for those who teach it. `14_appendix.md` belongs to notebook 14.
 - `tests/`: of the package and the notebooks; `browser/` needs Chromium, `gpu/` a GPU.
 - `benchmarks/`: scripts that time kernels; their records are in `flashlearn/measurements/`.
 - `book/`: settings, scripts and styles of the website that `make book` builds.
-- `docs/`: this map, the [engineering log](engineering_log.md), and which [models](models.md) run with our attention.
+- `docs/`: this map, the [list of the notebooks](notebooks.md), [the kernels](kernels.md), [setting up](setup.md), the
+  [models](models.md) that run with our attention, and the [engineering log](engineering_log.md).
 - `constraints.txt`: the tested versions, stated here alone.
 """
 PALE, DARK, INK = "#e6f0f7", "#00588a", "#1a1a1a"
