@@ -12,7 +12,6 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: flash_attention is not tested", allow_module_level=True)
 
 import flashlearn as fl
-from flashlearn.core.inputs import check_qkv
 from flashlearn.core.target import INTERPRETED
 from flashlearn.fast import operators
 from flashlearn.fast.api import flash_attention, options_of
@@ -55,7 +54,7 @@ def test_opcheck(name):
     wanted = given(problem, DEVICE)
     wanted["scale"] = 0.2
     q, k, v = (t.requires_grad_() for t in (q, k, v))
-    options = options_of(q, check_qkv(q, k, v), **wanted)
+    options = options_of(q, k, **wanted)
     torch.library.opcheck(general_forward, (q, k, v, *flat(options), False))
 
 

@@ -133,6 +133,30 @@ class AttentionOptions(NamedTuple):
         return Mask.of(sizes, self.causal, (self.left, self.right), documents, self.key_range)
 
 
+def check_tensors(options: AttentionOptions, q: Tensor, k: Tensor, *, read: bool = False) -> None:
+    """Reject offsets and ranges that do not belong to q (B, H_q, N_q, D) and k (B, H_kv, N_k, D), or are on another device.
+
+    Their numbers are looked at if they are to be read: a GPU is then waited for.
+    """
+    if options.offsets is not None:
+        queries_of, keys_of = options.offsets
+        given = [(queries_of, q.shape[2], "documents" if keys_of is None else "cu_seqlens_q")]
+        for offsets, N, name in given if keys_of is None else (*given, (keys_of, k.shape[2], "cu_seqlens_k")):
+            check_documents(offsets, N, check=read, name=name)
+            _check_device_of(q, offsets, name)
+            if len(offsets) == 1 and N:
+                raise ValueError(f"expected {name} to end at N = {N}, got no sequence")
+    if options.key_range is not None:
+        check_key_range(options.key_range, q.shape[0], k.shape[2], check=read)
+        for side, ends in zip(("start", "stop"), options.key_range, strict=True):
+            _check_device_of(q, ends, f"the {side} of key_range")
+
+
+def _check_device_of(q: Tensor, t: Tensor, name: str) -> None:
+    if t.device != q.device:
+        raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")
+
+
 @lru_cache(4096)  # asked at every call of a kernel
 def plain_options(D: int, scale: float, causal: bool) -> AttentionOptions:
     """Attention without options, or with a causal mask."""

@@ -7,9 +7,9 @@ from typing import Literal, TypedDict, Unpack, overload
 import torch
 from torch import Tensor
 
-from flashlearn.core.inputs import Sizes, check_bool, check_qkv, dual, sizes_of
-from flashlearn.core.mask import KeyRange, Window, check_documents, limits
-from flashlearn.core.options import AttentionKwargs, AttentionOptions
+from flashlearn.core.inputs import check_bool, check_qkv, dual, sizes_of
+from flashlearn.core.mask import KeyRange, Window, limits
+from flashlearn.core.options import AttentionKwargs, AttentionOptions, check_tensors
 from flashlearn.core.target import DTYPES, check_device, check_head_dim, check_softcap, resolve_scale
 from flashlearn.fast.operators import attention_forward, attention_inference, flat, general_forward
 
@@ -82,7 +82,7 @@ def flash_attention(
         o, lse = once_differentiable(attention_forward, q, k, v, causal, scale)
     else:
         options = options_of(
-            q, sizes_of(q, k), causal=causal, window=window, documents=documents, key_range=key_range,
+            q, k, causal=causal, window=window, documents=documents, key_range=key_range,
             softcap=softcap, alibi=alibi, sinks=sinks, scale=scale, check=check,
         )  # fmt: skip
         differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
@@ -147,7 +147,7 @@ def _autocast(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return q, k, v
 
 
-def options_of(q: Tensor, size: Sizes, check: bool = False, **given: Unpack[AttentionKwargs]) -> AttentionOptions:
+def options_of(q: Tensor, k: Tensor, check: bool = False, **given: Unpack[AttentionKwargs]) -> AttentionOptions:
     """What a caller of `flash_attention` requested; of tensors all is checked that the host knows.
 
     Offsets, starts and stops themselves are looked at by the operator, with `check` or in the interpreter: there the
@@ -155,27 +155,6 @@ def options_of(q: Tensor, size: Sizes, check: bool = False, **given: Unpack[Atte
     """
     check_bool(check, "check")
     given["softcap"] = check_softcap(given.get("softcap"))
-    options = AttentionOptions.of(size, q, **given)  # left and right are less than the lengths, so 32 bits hold them
-    if (documents := given.get("documents")) is not None:
-        check_place(q, documents, size.N_q, "documents")
-    if options.key_range is not None:
-        for side, ends in zip(("start", "stop"), options.key_range, strict=True):
-            check_on_device_of(q, ends, f"the {side} of key_range")
+    options = AttentionOptions.of(sizes_of(q, k), q, **given)  # left and right are less than the lengths: 32 bits
+    check_tensors(options, q, k)
     return options
-
-
-def check_offsets(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
-    """Reject what are no offsets of sequences that N tokens are cut into, as far as the host knows."""
-    check_documents(offsets, N, check=False, name=name)
-    check_place(q, offsets, N, name)
-
-
-def check_place(q: Tensor, offsets: Tensor, N: int, name: str) -> None:
-    check_on_device_of(q, offsets, name)
-    if len(offsets) == 1 and N:
-        raise ValueError(f"expected {name} to end at N = {N}, got no sequence")
-
-
-def check_on_device_of(q: Tensor, t: Tensor, name: str) -> None:
-    if t.device != q.device:
-        raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")

@@ -19,13 +19,12 @@ from typing import NamedTuple
 import triton
 from torch import Tensor
 
-from flashlearn.core.inputs import sizes_of
 from flashlearn.core.mask import KeyRange, Window
+from flashlearn.core.options import check_tensors
 from flashlearn.core.target import INTERPRETED, backend
 from flashlearn.fast.api import options_of, prepare, without_causal
 from flashlearn.fast.decode import cut, decode_launch
 from flashlearn.fast.dispatch import HOPPER_DEFAULTS, Choice, choose, must_widen
-from flashlearn.fast.operators import check_contents
 from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_cores, portable_launch
 
 
@@ -72,11 +71,11 @@ def explain(
     asked = window
     window, causal = without_causal(window, causal, q.shape[2], k.shape[2])
     options = options_of(
-        q, sizes_of(q, k), causal=causal, window=window, documents=documents, key_range=key_range,
+        q, k, causal=causal, window=window, documents=documents, key_range=key_range,
         softcap=softcap, alibi=alibi, sinks=sinks, scale=scale,
     )  # fmt: skip
     if INTERPRETED:
-        check_contents(options, q, k)
+        check_tensors(options, q, k, read=True)
     if must_widen(q):
         q, k, v = q.float(), k.float(), v.float()
     forward, backward = (choose(q, k, v, options, backward=back) for back in (False, True))

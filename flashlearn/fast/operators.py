@@ -18,8 +18,7 @@ from torch._subclasses.fake_tensor import is_fake
 from torch.utils.flop_counter import register_flop_formula
 
 from flashlearn.core.interpreter_warning import warn_if_slow
-from flashlearn.core.mask import check_documents, check_key_range
-from flashlearn.core.options import AttentionOptions, plain_options
+from flashlearn.core.options import AttentionOptions, check_tensors, plain_options
 from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.decode import decode
 from flashlearn.fast.dispatch import allow_tf32, choose, must_widen
@@ -62,17 +61,6 @@ def unflat(q: Tensor, v: Tensor, given: Iterable) -> AttentionOptions:
     key_range = None if start is None or stop is None else (start, stop)
     widths = q.shape[-1], v.shape[-1]
     return AttentionOptions(*widths, scale, left, right, offsets, key_range, softcap, alibi, sinks)
-
-
-def check_contents(options: AttentionOptions, q: Tensor, k: Tensor) -> None:
-    """Reject offsets and ranges that are not what they should be: a GPU is waited for."""
-    if options.offsets is not None:
-        queries_of, keys_of = options.offsets
-        check_documents(queries_of, q.shape[2], name="documents" if keys_of is None else "cu_seqlens_q")
-        if keys_of is not None:
-            check_documents(keys_of, k.shape[2], name="cu_seqlens_k")
-    if options.key_range is not None:
-        check_key_range(options.key_range, q.shape[0], k.shape[2])
 
 
 # Kernels ------------------------------------------------------------------------------------------------------
@@ -135,7 +123,7 @@ def _general_forward(q, k, v, *given):
     *which, check = given
     options = unflat(q, v, which)
     if check or INTERPRETED:
-        check_contents(options, q, k)
+        check_tensors(options, q, k, read=True)
     return run_forward(q, k, v, options)
 
 

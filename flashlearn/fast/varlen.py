@@ -12,9 +12,10 @@ from typing import Literal, Unpack, overload
 
 from torch import Tensor
 
-from flashlearn.core.inputs import check_bool, sizes_of
+from flashlearn.core.inputs import check_bool
 from flashlearn.core.mask import Window
-from flashlearn.fast.api import Common, check_offsets, differentiated, once_differentiable, options_of, prepare
+from flashlearn.core.options import check_tensors
+from flashlearn.fast.api import Common, differentiated, once_differentiable, options_of, prepare
 from flashlearn.fast.operators import flat, general_forward
 
 
@@ -60,15 +61,14 @@ def flash_attention_varlen(
     q, k, v = (t.transpose(0, 1)[None] if isinstance(t, Tensor) else t for t in (q, k, v))  # (1, H, T, D)
     q, k, v, scale = prepare(q, k, v, causal, scale)
     check_bool(return_lse, "return_lse")
-    size = sizes_of(q, k)
-    check_offsets(q, cu_seqlens_q, size.N_q, "cu_seqlens_q")
-    check_offsets(q, cu_seqlens_k, size.N_k, "cu_seqlens_k")
+    options = options_of(
+        q, k, check, causal=causal, window=window, softcap=softcap, alibi=alibi, sinks=sinks, scale=scale
+    )
+    options = options._replace(offsets=(cu_seqlens_q, cu_seqlens_k))
+    check_tensors(options, q, k)
     if len(cu_seqlens_q) != len(cu_seqlens_k):
         got = f"{len(cu_seqlens_q)} and {len(cu_seqlens_k)}"
         raise ValueError(f"expected as many offsets in cu_seqlens_q as in cu_seqlens_k, got {got}")
-    options = options_of(
-        q, size, causal=causal, window=window, softcap=softcap, alibi=alibi, sinks=sinks, scale=scale, check=check
-    )._replace(offsets=(cu_seqlens_q, cu_seqlens_k))
     differentiated(q, k, v, *(t for t in (alibi, sinks) if t is not None))
     o, lse = once_differentiable(general_forward, q, k, v, *flat(options), check)
     o = o[0].transpose(0, 1)
