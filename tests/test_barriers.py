@@ -259,11 +259,14 @@ def visits(N_q, N_k, block_m, causal, ranges=None, own=128):
     return torch.tensor(adds, dtype=torch.int32)
 
 
-def backward_run(q, k, v, do, o, lse, causal, ranges=None, side=0, beside=None, softcap=None, replaced=None):
+def backward_run(
+    q, k, v, do, o, lse, causal, ranges=None, side=0, beside=None, softcap=None, by_rows=False, replaced=None
+):
     """dq, dk and dv by the package's kernel; in order, so many rows side by side, if `side` is given, or `beside` in any order.
 
-    If not in order, it begins while `attention_preprocess_kernel` runs, which writes lse, delta and dq's zeros. More than 128
-    columns: by the kernel for them.
+    If not in order, it begins while `attention_preprocess_kernel` runs, which writes lse, delta and dq's zeros; by_rows: those of
+    the first rows, as many as run side by side, or in order none, and the rest of the memory holds NaN. More than 128 columns: by
+    the kernel for them.
     """
     deterministic, side = side > 0, side or beside or (None if ranges is None else 2)
     (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
@@ -281,13 +284,15 @@ def backward_run(q, k, v, do, o, lse, causal, ranges=None, side=0, beside=None, 
     blocks = {"Q": (block_m, columns), "dO": (block_m, columns), "rows": (2, block_m), "dQ": (128, 32)}
     given = [tiles(name, t, (1, 1, *blocks.get(name, (64, columns)))) for name, t in shapes.items()]
     programs = key_blocks * H_kv * B
-    turns = torch.zeros(B, H, dtype=torch.int32)
+    turns = torch.zeros(B, H, 2, dtype=torch.int32)
     if deterministic:
         there = None if ranges is None else Ranges(ranges.to(DEVICE), N_q, N_q)
         turns = semaphores.make_semaphores(
             q.to(DEVICE), k.to(DEVICE), there, block_m, own
         ).cpu()  # by a kernel of its own
-    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2}
+    if by_rows:
+        sums.view(B * H, -1)[0 if deterministic else H // H_kv * (side or 1) :] = torch.nan
+    constants = {"HEAD_DIM": D, "BLOCK_M": block_m, "STAGES": 2, "ZEROED": not by_rows}
     simulate(
         backward_wide.attention_backward_wide_kernel if wide else backward.attention_backward_hopper_kernel,
         *given, *(() if wide else (turns,)), turns if deterministic else None, ranges, step(ranges, N_k),
@@ -297,9 +302,12 @@ def backward_run(q, k, v, do, o, lse, causal, ranges=None, side=0, beside=None, 
         DETERMINISTIC=deterministic, MASK=mask_of(causal, ranges), SIDE_BY_SIDE=side is not None, **({"CHUNKS": tiles_of_dq(D)} if wide else constants),
     )  # fmt: skip
     if not deterministic:
-        added = turns.view(-1)[: B * H_kv]
+        ready, added = turns.view(-1, 2)[: B * H_kv].T
         counted = D == 128 and ranges is None
         assert (added == (2 * key_blocks if counted else 0)).all(), "of every row that is counted all programs say so"
+        first = side or 1
+        assert (ready[:first] == 0).all(), "nobody sees to the zeros of the first rows"
+        assert (ready[first:] == (2 * key_blocks if by_rows else 0)).all(), "all programs of a row see to a later one"
     if deterministic:
         assert turns[0] == programs
         ends = turns[1:][: B * H * m_blocks * 2].view(B, H, m_blocks, 2)
@@ -367,8 +375,8 @@ ADD = r"add_dq\w* \d "
 WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
 PASSED = "{}barrier()\n{}release_semaphore({})\n".format
 IN_ORDER, ANY_ORDER = PASSED(" " * 4, " " * 12, "semaphore_ptr"), PASSED("", " " * 8, "counter_ptr")
-GROUPS, TURNS, ONE_ROW = (  # B, H, H_kv, N_q, N_k, and whether it is causal
-    (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False),
+GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal
+    (1, 1, 1, 400, 64, False), (1, 1, 1, 128, 256, False), (1, 1, 1, 128, 128, False), (2, 4, 2, 64, 100, True), (1, 2, 2, 128, 128, False),
 )  # fmt: skip
 P_FREE, P_FULL = "        cta.p.producer_acquire(t)\n", "        cta.p.consumer_wait(t)\n"
 BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, problem, D, options, error, words
@@ -382,7 +390,15 @@ BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, pro
     ("add_dq", f"wait_for_additions()\n        {ANY_ORDER}", ANY_ORDER, ONE_ROW, 128, {}, Race, EARLY),
     *(("add_dq_deterministic", "        wait_for_additions()\n", "", ONE_ROW, D, {"side": 1}, Race, EARLY) for D in (192, 256)),
     *(("dq_barrier", "4 * c + t % 4, t // 4 & 1", "4 * c, t & 1", (1, 1, 1, 640, 64, False), D, {"side": 1}, (Deadlock, Race), "dq_f") for D in (192, 256)),
-    ("store_dq", "    parts.producer_acquire(t)\n", "", GROUPS, 64, {}, Race, "dq_smem"),
+    ("zero_next_head", "        release_semaphore(cta.counters_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
+    ("zero_next_head", "        mbarrier.wait(full, 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    ("zero_next_head", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
+    ("zero_next_head", "    cta.dq_parts.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
+    ("store_dq", "    parts.producer_acquire(t)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
+    # heads of the first set that wait for zeros, zeros for a head of the same set, and for one after the next
+    ("zero_next_head", "    if number >= at_once:\n", "    if number > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
+    ("zero_next_head", "later = number + at_once\n", "later = number + 1\n", ROWS, 64, {"by_rows": True, "beside": 2}, AssertionError, "first rows"),
+    ("zero_next_head", "later = number + at_once\n", "later = number + 2 * at_once\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
 ]  # fmt: skip
 
 
@@ -504,23 +520,61 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     monkeypatch.setattr(backward, "postprocess", lambda *_: told.append("end"))
     q, k, v, do, lse = (torch.empty(1, 2, 128, 64, dtype=torch.float16) for _ in range(5))
     preprocessed = Preprocessed(
-        torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, dtype=torch.int32)
+        torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None
     )
     backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, preprocessed=preprocessed)
     assert told == ["memory"] * 3 + ["sweep", "end"]
 
 
+BY_HEADS = [
+    (2, 2, 2, 200, 300, 64, True), (2, 4, 2, 100, 300, 128, False), (1, 3, 3, 300, 100, 64, False), (3, 2, 1, 64, 64, 128, True),
+]  # fmt: skip
 SIDE_BY_SIDE = [(2, 4, 2, 200, 300, 64, True), (3, 2, 1, 130, 260, 128, True), (1, 6, 3, 70, 200, 192, True)]
 
 
+@pytest.mark.parametrize("side", (0, 2))
+@pytest.mark.parametrize("shape", BY_HEADS)
+def test_sums_need_not_be_zero(shape, side):
+    """More blocks of queries than programs and fewer, grouped heads, several sequences: the programs of a head set the sums of the
+    next to zero; deterministic, two heads side by side, the first block of keys stores."""
+    gradients_are_right(shape, side=side, by_rows=True)
+
+
+@pytest.mark.parametrize("by_rows", (False, True))
 @pytest.mark.parametrize("beside", (2, 3))
 @pytest.mark.parametrize("shape", SIDE_BY_SIDE)
-def test_heads_that_share_keys_run_side_by_side(shape, beside):
-    """Two or three at once of two to four, in any order."""
-    gradients_are_right(shape, beside=beside)
+def test_heads_that_share_keys_run_side_by_side(shape, beside, by_rows):
+    """Two or three at once of two to four, in any order; each sets the sums of the head to zero that comes so many later."""
+    if not by_rows or shape[-2] <= 128:  # the kernel for wide heads finds zeros
+        gradients_are_right(shape, beside=beside, by_rows=by_rows)
 
 
-GDC, KV_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(cta\.kv_full, 0\).*\n"
+@pytest.mark.parametrize(
+    ("N", "heads", "causal", "deterministic", "zeroed"),
+    [
+        (300, (4, 2), True, True, None), (300, (4, 2), False, True, 0), (300, (4, 2), True, False, 2), (200, (2, 1), True, False, 2),
+        (2049, (4, 4), False, False, None), (2049, (4, 4), False, True, None), (2049, (4, 4), True, False, 1),
+        (2049, (4, 4), True, True, None), (4097, (4, 4), True, False, None),
+    ],
+)  # fmt: skip
+def test_where_a_query_may_attend_to_no_key_sums_begin_at_zero(N, heads, causal, deterministic, zeroed):
+    """Deterministic, nobody would store its part of dQ."""
+    q, k = (
+        torch.empty(1, H, n, 64, device=DEVICE) for H, n in zip(heads, (N, min(N, 200) if N == 300 else N), strict=True)
+    )
+    assert backward.heads_zeroed(q, k, causal=causal, deterministic=deterministic) == zeroed
+
+
+def test_a_row_that_is_not_set_to_zero_is_noticed():
+    q, k, v, do, _, _ = problem(1, 2, 2, 128, 128, 64, False)
+    o, lse = forward_run(q, k, v, False)
+    store = "            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)\n"
+    none = {"zero_next_head": altered(backward.zero_next_head.fn, (store, "            pass\n"))}
+    dq, _, _ = backward_run(q, k, v, do, o, lse, False, by_rows=True, replaced=none)
+    assert dq[:, 0].isfinite().all() and dq[:, 1].isnan().all()
+
+
+GDC, V_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(cta\.kv_full\.index\(1\), 0\).*\n"
 
 
 @pytest.mark.parametrize(
@@ -528,7 +582,9 @@ GDC, KV_FULL = r" *gdc_wait\(\).*\n", r"mbarrier\.wait\(cta\.kv_full, 0\).*\n"
     [
         *((name, GDC, "", f"{does}.*, and has not waited for the kernel before") for name, does in
           (("load", "load reads rows"), ("add_dq", r"add_dq \d writes dQ"), ("finish", r"consume \d writes dV"))),
-        ("consume", KV_FULL, "pass\n", "reads k_smem|writes v_smem"),
+        # V comes after K: who multiplies by it waits for it, and who wants its room and had no iteration
+        ("consume", V_FULL, "pass\n", "reads v_smem"),
+        ("finish", V_FULL, "pass\n", "writes v_smem"),
     ],
 )  # fmt: skip
 def test_whoever_does_not_wait_is_too_early(name, wait, new, words):

@@ -49,9 +49,9 @@ def pages():
 
 def gradient():
     """dQ of some queries of one head, scaled by one program."""
-    added, counters = torch.linspace(0, 1, 8192).view(1, 1, 256, 32), torch.zeros(1, 1, dtype=torch.int32)
+    added, counters = torch.linspace(0, 1, 8192).view(1, 1, 256, 32), torch.zeros(1, 1, 2, dtype=torch.int32)
     dq = torch.zeros(1, 1, 40, 16)
-    dq_accumulator.postprocess(dq_accumulator.Preprocessed(torch.empty(0), added, counters), 0.5, dq, 1, 2)
+    dq_accumulator.postprocess(dq_accumulator.Preprocessed(torch.empty(0), added, counters, None), 0.5, dq, 1, 2)
     return (dq,)
 
 

@@ -32,7 +32,7 @@ def test_lse_delta_and_zeros(shape, with_dlse):
     dlse = filled(B, N, H, dtype=torch.float32).transpose(1, 2) if with_dlse else None
     lse = filled(B, N, H, dtype=torch.float32).transpose(1, 2)
     lse[0, 0, N // 2] = -torch.inf  # a query that saw no key
-    rows, sums, counters = preprocess(o, do, lse, 0.3, dlse)
+    rows, sums, counters, zeroed = preprocess(o, do, lse, 0.3, dlse)
     block_m = 128 if D <= 64 else 64
     blocks = -(-N // block_m)
     assert rows.shape == (B, H, 2, blocks * block_m) and rows.dtype == torch.float32 and rows.is_contiguous()
@@ -42,14 +42,24 @@ def test_lse_delta_and_zeros(shape, with_dlse):
     torch.testing.assert_close(rows[:, :, 1, :N].double(), want, rtol=1e-5, atol=1e-5)
     assert (rows[:, :, 0, N:] == torch.inf).all() and not rows[:, :, 1, N:].count_nonzero()
     assert sums.shape == (B, H, blocks * tiles(D) * 128, 32) and sums.dtype == torch.float32
-    assert sums.is_contiguous() and not sums.count_nonzero()
-    assert counters.shape == (B, H) and counters.dtype == torch.int32 and not counters.count_nonzero()
+    assert sums.is_contiguous() and not sums.count_nonzero() and zeroed is None
+    assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_first_heads_get_zeros_and_the_others_are_counted(shape):
+    B, H, N, D = shape
+    o, do = filled(*shape), filled(B, H, N, D)
+    rows, sums, counters, zeroed = preprocess(o, do, filled(B, H, N, dtype=torch.float32), 1.0, zeroed=1)
+    torch.testing.assert_close(rows[:, :, 1, :N].double(), (o.double() * do.double()).sum(-1), rtol=1e-5, atol=1e-5)
+    assert not sums[0, 0].count_nonzero() and zeroed == 1
+    assert counters.shape == (B, H, 2) and counters.dtype == torch.int32 and not counters.count_nonzero()
 
 
 def preprocessed_with(sums: torch.Tensor) -> Preprocessed:
     """What the sweep leaves: these sums, of which nothing is counted."""
     B, H = sums.shape[:2]
-    return Preprocessed(torch.empty(0), sums, torch.zeros(B, H, dtype=torch.int32, device=DEVICE))
+    return Preprocessed(torch.empty(0), sums, torch.zeros(B, H, 2, dtype=torch.int32, device=DEVICE), None)
 
 
 @pytest.mark.skipif(not INTERPRETED, reason="counts waits in Python, as the interpreter runs kernels")
@@ -59,9 +69,10 @@ def test_only_rows_with_all_their_parts_do_not_wait_and_the_last_row_always_does
     B, H, N, D, group, added = 2, 4, 300, 128, 2, 6
     exactly = filled(B, H, N, D, dtype=torch.float32)
     preprocessed, waits = preprocessed_with(as_summed(exactly)), []
-    rows = preprocessed.counters.view(-1)
-    rows[:4] = added - 1
-    rows[list(counted)] = added
+    rows = preprocessed.counters.view(-1, 2)
+    rows[:4, 0] = added  # of zeros: not what is asked
+    rows[:4, 1] = added - 1
+    rows[list(counted), 1] = added
     there = preprocessed.accumulator.clone()
     late = [row for row in range(4) if row not in counted]
     preprocessed.accumulator.view(4, -1)[late] = torch.nan

@@ -53,7 +53,7 @@ from flashlearn.fast.hopper.backward_common import (
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.ranges import Ranges
-from flashlearn.fast.hopper.scheduling import store_tile_index
+from flashlearn.fast.hopper.scheduling import heads_beside, store_tile_index
 from flashlearn.fast.hopper.semaphores import (
     release_semaphore,
     semaphores_of,
@@ -84,10 +84,11 @@ class CTA:
     ds: Any  # (2 * DS_STAGES, KEYS, BLOCK_M): dS^T of both consumers
     dq: Any  # (2, 1, 1, 128, 32) float32: half of a block of dQ for each consumer
     # barriers
-    kv_full: Any  # K and V
+    kv_full: Any  # K; V
     q_do: Any  # Pipeline: Q, dO, lse and delta of a block of queries
     ds_full: Any  # dS^T of both consumers is there; for every other iteration
     dq_parts: Any  # Pipeline from consumers to the warps that add
+    zeros_full: Any  # zeros are there, where dQ will be; or None
     # descriptors and pointers
     dk_desc: Any
     dv_desc: Any
@@ -95,6 +96,9 @@ class CTA:
     semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
     counters_ptr: Any  # see `Preprocessed`
     # constants, see docs/engineering_log.md
+    PREFETCH: Any  # the first loads are issued before the warps part
+    ZERO_NEXT: Any  # CTAs zero-initialise dQ of a later head
+    STORE_FIRST: Any  # the first block of keys stores its part of dQ: nobody zero-initialises
     COUNT_PARTS: Any  # CTAs count when their parts of dQ have arrived
     LAST_DQ_FIRST: Any  # the last part of dQ leaves before dV
 
@@ -104,7 +108,7 @@ def attention_backward_hopper_kernel(
     # descriptors: q, do tiles (BLOCK_M, D); k, v, dk, dv tiles (KEYS, D); as `preprocess` makes them, in float32, stats, tiles
     # (2, BLOCK_M), and dq, (128, 32)
     q_desc, do_desc, k_desc, v_desc, stats_desc, dq_desc, dk_desc, dv_desc,
-    # (B, H_q) int32, one for each key head, see `Preprocessed`
+    # (B, H_q, 2) int32, two for each key head, see `Preprocessed`
     counters_ptr,
     # int32, what `make_semaphores` makes, or None
     semaphores_ptr,
@@ -115,11 +119,13 @@ def attention_backward_hopper_kernel(
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr, STAGES: gl.constexpr,
     DETERMINISTIC: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "ranges"
     SIDE_BY_SIDE: gl.constexpr = False,
+    ZEROED: gl.constexpr = True,  # all of the accumulator is zero; else that of the first heads, or deterministic none
 ):  # fmt: skip
     """dK and dV of 128 keys of one key head, and their part of dQ."""
     index_smem: gl.constexpr = None
     if DETERMINISTIC:  # issued before shared memory is made ready
         tile_index = gl.atomic_add(semaphores_ptr, 1, sem="relaxed")
+    ZERO_NEXT: gl.constexpr = not ZEROED and not DETERMINISTIC
     dtype: gl.constexpr = q_desc.dtype
     k_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], k_desc.layout)
     v_smem = gl.allocate_shared_memory(dtype, [2, 1, 1, KEYS, HEAD_DIM], v_desc.layout)
@@ -129,12 +135,17 @@ def attention_backward_hopper_kernel(
     ds_smem = gl.allocate_shared_memory(dtype, [2 * DS_STAGES, KEYS, BLOCK_M], DS_LAYOUT)
     dq_smem = gl.allocate_shared_memory(gl.float32, [2, 1, 1, 128, 32], dq_desc.layout)
     stats_smem = gl.allocate_shared_memory(gl.float32, [STAGES, 1, 1, 2, BLOCK_M], stats_desc.layout)
-    kv_full = make_barriers(1, COUNT=1).index(0)
+    kv_full = make_barriers(2, COUNT=1)
     full = make_barriers(STAGES, COUNT=1)
     ds_full = make_barriers(2, COUNT=2)
     free = make_barriers(STAGES, COUNT=2)
     dq_full = make_barriers(2, COUNT=1)
     dq_free = make_barriers(2, COUNT=1)
+    zeros_full: gl.constexpr = None
+    if ZERO_NEXT:
+        zeros_full = make_barriers(2, COUNT=1)
+        for i in gl.static_range(2):
+            mbarrier.arrive(dq_free.index(i), count=1)  # a new barrier lets pass; this one does once zeros have left
     if DETERMINISTIC:
         index_smem = store_tile_index(tile_index)
         semaphores_ptr += 1
@@ -148,11 +159,16 @@ def attention_backward_hopper_kernel(
         scheduler=make_scheduler(heads_at_once, index_smem, problem), problem=problem,
         k=k_smem, v=v_smem, q=q_smem, do=do_smem, stats=stats_smem, ds=ds_smem, dq=dq_smem,
         kv_full=kv_full, q_do=Pipeline(None, full, free, STAGES), ds_full=ds_full,
-        dq_parts=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2),
+        dq_parts=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full=zeros_full,
         dk_desc=dk_desc, dv_desc=dv_desc, dq_desc=dq_desc, semaphores_ptr=semaphores_ptr, counters_ptr=counters_ptr,
+        ZERO_NEXT=ZERO_NEXT,
+        STORE_FIRST=not ZEROED and DETERMINISTIC,
+        PREFETCH=MASK != "none" and not DETERMINISTIC,
         COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
         LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
     )  # fmt: skip
+    if cta.PREFETCH:
+        load_first(cta.scheduler.coordinates(), cta, inputs)
     # The first consumer has the warps that the CTA began with; of the others come the warps and the registers of a thread
     gl.warp_specialize(
         [(consume, (0, cta)), (consume, (1, cta)), (load, (cta, inputs)), (add_dq, (0, cta)), (add_dq, (1, cta))],
@@ -162,39 +178,51 @@ def attention_backward_hopper_kernel(
 
 
 @gluon.jit
-def load_k_v(tile, cta, inputs):
-    """K and V of both consumers, by TMA."""
-    mbarrier.expect(cta.kv_full, 4 * inputs.k.block_type.nbytes)
+def load_first(tile, cta, inputs):
+    """K, the first Q and dO, then V, by TMA: S^T needs no V, and only lse and delta are written by the kernel before."""
     for i in gl.static_range(2):
-        coordinates = [tile.batch, tile.kv_head, tile.start_n + i * KEYS, 0]
-        async_load(inputs.k, coordinates, cta.kv_full, cta.k.index(i))
-        async_load(inputs.v, coordinates, cta.kv_full, cta.v.index(i))
+        mbarrier.expect(cta.kv_full.index(i), 2 * inputs.k.block_type.nbytes)
+    load_both(inputs.k, cta.kv_full.index(0), cta.k, tile)
+    if tile.blocks > 0:
+        load_q_do(0, first_query_block(tile.kv_head * cta.problem.group, tile), tile, cta, inputs)
+    load_both(inputs.v, cta.kv_full.index(1), cta.v, tile)
 
 
 @gluon.jit
-def load_block(t, at, tile, cta, inputs):
-    """Q, dO, lse and delta of a block of queries, by TMA."""
+def load_both(desc, full, smem, tile):
+    """K or V of both consumers, by TMA."""
+    for i in gl.static_range(2):
+        async_load(desc, [tile.batch, tile.kv_head, tile.start_n + i * KEYS, 0], full, smem.index(i))
+
+
+@gluon.jit
+def load_q_do(t, at, tile, cta, inputs):
+    """Q and dO of a block of queries, by TMA. Their barrier waits for lse and delta, too."""
     nbytes: gl.constexpr = inputs.q.block_type.nbytes + inputs.do.block_type.nbytes + inputs.stats.block_type.nbytes
     stage = cta.q_do.index(t)
     full = cta.q_do.full.index(stage)
     mbarrier.expect(full, nbytes)
     async_load(inputs.q, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.q.index(stage))
     async_load(inputs.do, [tile.batch, at.head, at.block * cta.problem.BLOCK_M, 0], full, cta.do.index(stage))
-    async_load(inputs.stats, [tile.batch, at.head, 0, at.block * cta.problem.BLOCK_M], full, cta.stats.index(stage))
 
 
 @gluon.jit
 def load(cta, inputs):
     """The producer warp: K and V once, then Q, dO, lse and delta of every block of queries."""
     problem, tile = cta.problem, cta.scheduler.coordinates()
-    load_k_v(tile, cta, inputs)
+    if not cta.PREFETCH:
+        load_first(tile, cta, inputs)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
-    gdc_wait()  # for attention_preprocess_kernel, which writes lse and delta; K and V are older
+    gdc_wait()  # for attention_preprocess_kernel, which writes lse and delta; all loads before are of older data
     gdc_launch_dependents()  # attention_postprocess_kernel may begin: the counters that it reads are zeros by now
     for t in range(problem.group * tile.blocks):
         cta.q_do.producer_acquire(t)
-        load_block(t, at, tile, cta, inputs)
+        if t > 0:  # else loaded by `load_first`
+            load_q_do(t, at, tile, cta, inputs)
+        stage = cta.q_do.index(t)
+        coordinates = [tile.batch, at.head, 0, at.block * problem.BLOCK_M]
+        async_load(inputs.stats, coordinates, cta.q_do.full.index(stage), cta.stats.index(stage))
         at = next_query_block(at, first_head, tile, problem)
 
 
@@ -209,7 +237,7 @@ def consume(CONSUMER: gl.constexpr, cta):
     k, v = cta.k.index(CONSUMER).reshape([KEYS, HEAD_DIM]), cta.v.index(CONSUMER).reshape([KEYS, HEAD_DIM])
     ranges = query_ranges(tile.start_n + CONSUMER * KEYS, tile.batch, problem)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
-    mbarrier.wait(cta.kv_full, 0)
+    mbarrier.wait(cta.kv_full.index(0), 0)
     first_head = 0
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
@@ -223,6 +251,7 @@ def consume(CONSUMER: gl.constexpr, cta):
         # both are filled before the first product begins: a product under way frees no register
         s_t, dp_t = minus_stats(stats, LSE), minus_stats(stats, DELTA)
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=problem.softcap is None, is_async=True)  # line 10
+        mbarrier.wait(cta.kv_full.index(1), 0)  # V; it is there from the first iteration on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
         s_t = warpgroup_mma_wait(1, deps=[s_t])
         masked = needs_mask(at.block, tile.start_n + (CONSUMER + 1) * KEYS, tile, problem)
@@ -304,6 +333,7 @@ def finish(CONSUMER: gl.constexpr, iterations, dk, dv, cta):
     v_smem = cta.v.index(CONSUMER)
     # Over, except where no query attends to these keys. Kernels before may still read the memory that dK and dV get
     gdc_wait()
+    mbarrier.wait(cta.kv_full.index(1), 0)
     if cta.LAST_DQ_FIRST:
         store_last_dq(iterations, CONSUMER, cta)
     store(dv, CONSUMER, tile, v_smem, cta.dv_desc)
@@ -343,14 +373,21 @@ def add_dq(CONSUMER: gl.constexpr, cta):
     if problem.DETERMINISTIC:
         semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
     if cta.COUNT_PARTS:
-        counter_ptr = cta.counters_ptr + tile.batch * problem.kv_heads + tile.kv_head
-    gdc_wait()  # for attention_preprocess_kernel, which zero-initialises the accumulator
+        counter_ptr = cta.counters_ptr + 2 * head_number(tile, problem) + 1
+    gdc_wait()  # for attention_preprocess_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
+    if cta.ZERO_NEXT:
+        zero_next_head(CONSUMER, tile, cta)
     for t in range(problem.group * tile.blocks):
         if problem.DETERMINISTIC:
-            semaphore_ptr = semaphores.at(at, CONSUMER)
-            wait_for_semaphore(semaphore_ptr, semaphores.additions_before(at))
+            before, semaphore_ptr = semaphores.additions_before(at), semaphores.at(at, CONSUMER)
+            if not cta.STORE_FIRST or before > 0:
+                wait_for_semaphore(semaphore_ptr, before)
         parts.consumer_wait(t)
-        async_add(cta.dq_desc, [tile.batch, at.head, (2 * at.block + CONSUMER) * 128, 0], part_smem)
+        coordinates = [tile.batch, at.head, (2 * at.block + CONSUMER) * 128, 0]
+        if cta.STORE_FIRST and before == 0:
+            async_store(cta.dq_desc, coordinates, part_smem)
+        else:
+            async_add(cta.dq_desc, coordinates, part_smem)
         tma.store_wait(0)  # it has left shared memory
         parts.consumer_release(t)
         if problem.DETERMINISTIC:
@@ -364,6 +401,66 @@ def add_dq(CONSUMER: gl.constexpr, cta):
         release_semaphore(counter_ptr)
 
 
+@gluon.jit
+def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
+    """Zero-initialise this warp's share of a later head's accumulator, and wait until its own head's is zero.
+
+    The later head is the next, or, where heads run side by side, that at the same position in the next set. The zeros leave
+    from where this warp's half of dQ will be.
+    """
+    problem = cta.problem
+    key_blocks, at_once, heads = heads_in_grid(cta)
+    m_blocks = gl.cdiv(problem.N_q, problem.BLOCK_M)
+    zeros, full = cta.dq.index(CONSUMER), cta.zeros_full.index(CONSUMER)
+    number = head_number(tile, problem)
+    later = number + at_once
+    if later < heads:
+        mbarrier.expect(full, cta.dq_desc.block_type.nbytes)
+        async_load(
+            cta.dq_desc, [0, 0, 256 * m_blocks, 0], full, zeros
+        )  # past the end of the accumulator TMA finds zeros
+        mbarrier.wait(full, 0)
+        for i in range(tile.start_n // problem.BLOCK_N, problem.group * m_blocks, key_blocks):
+            head, block = later % problem.kv_heads * problem.group + i // m_blocks, i % m_blocks
+            async_store(cta.dq_desc, [later // problem.kv_heads, head, (2 * block + CONSUMER) * 128, 0], zeros)
+        wait_for_additions()
+        barrier()
+        release_semaphore(cta.counters_ptr + 2 * later)
+    cta.dq_parts.tile(CONSUMER).consumer_release(0)
+    if number >= at_once:
+        wait_for_semaphore(cta.counters_ptr + 2 * number, 2 * key_blocks)
+
+
+@gluon.jit
+def head_number(tile, problem):
+    """The number of a key head, counted through all sequences: two counters, of `Preprocessed.counters`, are its own."""
+    return tile.batch * problem.kv_heads + tile.kv_head
+
+
+@gluon.jit
+def heads_in_grid(cta):
+    """How many blocks of keys a head has, how many heads run at once, and how many heads there are in all sequences."""
+    problem = cta.problem
+    key_blocks, at_once, heads = gl.num_programs(0), 1, problem.kv_heads * gl.num_programs(2)
+    if problem.SIDE_BY_SIDE:
+        key_blocks, at_once = gl.cdiv(problem.N_k, problem.BLOCK_N), cta.scheduler.heads_at_once
+        heads = gl.num_programs(0) // key_blocks
+    return key_blocks, at_once, heads
+
+
+def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, deterministic: bool) -> int | None:
+    """How many query heads' accumulators of dQ are zero before the pass begins; None: all, which is faster for long heads.
+
+    For short heads CTAs of the pass zero-initialise those of later heads, which stay in the L2 cache. Deterministic it is 0: the
+    first block of keys stores its part. That needs a query that attends to it, and pays for heads as short as without a mask.
+    """
+    (_, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
+    longest = 4096 if causal and not deterministic else 32 * hopper_width(D)
+    if N_q > longest or (deterministic and causal and N_q > N_k):
+        return None
+    return 0 if deterministic else H // H_kv * (heads_beside(q, k, causal=causal, block_n=BLOCK_N) or 1)
+
+
 def attention_backward_hopper(
     do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
     preprocessed: Preprocessed | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
@@ -371,9 +468,9 @@ def attention_backward_hopper(
     """dq, dk and dv, as `attention_backward` gives them, of inputs that `why_not_hopper` accepts, and D up to 128.
 
     ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them; `causal` is then ignored.
-    preprocessed: what `preprocess` makes of o, do, lse and the gradient of lse; its sums are used up. None: without a gradient of
-    lse. `preprocess` must be launched after everything that writes do, q, k, v and ranges, which are read while it runs
-    (`flashlearn.fast.dependent_launch`).
+    preprocessed: what `preprocess` makes of o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or None; its sums are
+    used up. None: without a gradient of lse. `preprocess` must be launched after everything that writes do, q, k, v and ranges,
+    which are read while it runs (`flashlearn.fast.dependent_launch`).
     softcap: c, scores are c tanh(score / c).
     deterministic: dq has the same bits every time.
     Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of queries and 64 or 128 columns. Deterministic,
@@ -381,7 +478,8 @@ def attention_backward_hopper(
     """
     width, block_m = hopper_width(q.shape[-1]), block_of_queries(q.shape[-1])
     if preprocessed is None:
-        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap))
+        zeroed = None if ranges is not None else heads_zeroed(q, k, causal=causal, deterministic=deterministic)
+        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
     plan = plan_backward(
         q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
         block_m=block_m, block_n=BLOCK_N,
@@ -395,7 +493,7 @@ def attention_backward_hopper(
             in_tiles(preprocessed.stats, (1, 1, 2, block_m)), in_tiles(preprocessed.accumulator, (1, 1, 128, 32)),
             in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), preprocessed.counters, *plan.arguments,
         ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, **plan.constants),
+        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, **plan.constants, ZEROED=preprocessed.zeroed is None),
         dependent=plan.dependent,
     )  # fmt: skip
     # where nothing is counted (deterministic, with ranges, at D = 64) all heads wait for the pass

@@ -449,12 +449,14 @@ def attention_backward_wide(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns.
 
-    preprocessed: as there.
+    preprocessed: as there, with all sums zero.
     Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of 64 queries and 192 or 256 columns.
     Deterministic, 8 bytes for a block of 64 queries, and with ranges 4 bytes for every pair of such a block and one of 64 keys.
     """
     if preprocessed is None:
         preprocessed = preprocess(o, do, lse, factor_of(scale, softcap))
+    if preprocessed.zeroed is not None:
+        raise ValueError(f"expected preprocessed with all sums zero, got those of {preprocessed.zeroed} heads")
     plan = plan_backward(
         q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
         block_m=KEYS.value, block_n=KEYS.value,

@@ -46,15 +46,21 @@ class Preprocessed(NamedTuple):
     # (B, H_q, 2, queries of whole blocks) float32: lse, divided, +inf where there is no query or it attends to no key, and
     # delta = rowsum(dO o O) - dlse
     stats: Tensor
-    accumulator: Tensor  # (B, H_q, blocks of queries * tiles * 128, 32) float32: zeros
-    counters: Tensor  # (B, H_q) int32: zeros. For each key head of a sequence the pass counts what has been added
+    accumulator: Tensor  # (B, H_q, blocks of queries * tiles * 128, 32) float32: zeros, or those of the first heads
+    # (B, H_q, 2) int32: zeros. For each key head of a sequence, the pass counts the first up when its accumulator is zero, and the
+    # second when all has been added
+    counters: Tensor
+    zeroed: int | None  # for how many query heads the accumulator is zero; None: for all
 
 
-def preprocess(o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor | None = None) -> Preprocessed:
+def preprocess(
+    o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor | None = None, *, zeroed: int | None = None
+) -> Preprocessed:
     """lse and delta, as TMA loads them in the pass, and the accumulator of dQ.
 
     lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
     factor: what lse is divided by: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from.
+    zeroed: how many query heads, counted through all sequences, get zeros; the others are zero-initialised by the pass. None: all.
     HBM: O, dO and lse read once; lse, delta and zeros written once.
     """
     B, H, N, D = o.shape
@@ -62,25 +68,28 @@ def preprocess(o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor |
     blocks = triton.cdiv(N, block_m)
     stats = uninitialised(o, (B, H, 2, blocks * block_m), torch.float32)
     accumulator = uninitialised(o, (B, H, blocks * tiles * 128, 32), torch.float32)
-    counters = uninitialised(o, (B, H), torch.int32)
+    counters = uninitialised(o, (B, H, 2), torch.int32)
     lse, dlse = lse.contiguous(), None if dlse is None else dlse.contiguous()
     strides = (named(o.stride()), named(do.stride()))
     aligned = tuple(0 if t is None else t.data_ptr() % 16 for t in (o, do, lse, dlse))
     launch(
         attention_preprocess_kernel, check_grid((blocks, H, B)),
-        (o, do, lse, dlse, stats, accumulator, counters, *strides, N, factor),
+        (
+            o, do, lse, dlse, stats, accumulator, counters, *strides, N, factor,
+            B * H if zeroed is None else zeroed,
+        ),
         dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D), TILES=tiles),
         key=(o.dtype, o.device, strides, aligned, dlse is None),
     )  # fmt: skip
-    return Preprocessed(stats, accumulator, counters)
+    return Preprocessed(stats, accumulator, counters, zeroed)
 
 
-@triton.jit(do_not_specialize=["N_q"])
+@triton.jit(do_not_specialize=["N_q", "zeroed"])
 def attention_preprocess_kernel(
     # dlse may be None
     o_ptr, do_ptr, lse_ptr, dlse_ptr, stats_ptr, accumulator_ptr, counters_ptr,
     stride_o, stride_do,  # `Strides` of o and do (B, H_q, N_q, D); the others are contiguous
-    N_q, factor,
+    N_q, factor, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     TILES: tl.constexpr,  # of dQ
 ):  # fmt: skip
@@ -96,12 +105,13 @@ def attention_preprocess_kernel(
     o = tl.load(o_ptr + offs_m[:, None] * stride_o.n + offs_d[None, :] * stride_o.d, mask=mask, other=0.0)
     do = tl.load(do_ptr + offs_m[:, None] * stride_do.n + offs_d[None, :] * stride_do.d, mask=mask, other=0.0)
     number = batch * tl.num_programs(1) + head
-    block = number * tl.num_programs(0) + tl.program_id(0)
-    zeros = tl.zeros((TILE,), dtype=tl.float32)
-    for tile in tl.static_range(TILES):
-        tl.store(accumulator_ptr + (block * TILES + tile) * TILE + tl.arange(0, TILE), zeros)
+    if number < zeroed:
+        block = number * tl.num_programs(0) + tl.program_id(0)
+        zeros = tl.zeros((TILE,), dtype=tl.float32)
+        for tile in tl.static_range(TILES):
+            tl.store(accumulator_ptr + (block * TILES + tile) * TILE + tl.arange(0, TILE), zeros)
     if tl.program_id(0) == 0:
-        tl.store(counters_ptr + number, 0)
+        tl.store(counters_ptr + 2 * number + tl.arange(0, 2), tl.zeros((2,), dtype=tl.int32))
     delta = tl.sum(o.to(tl.float32) * do.to(tl.float32), 1)  # (BLOCK_M,)
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
         delta -= tl.load(dlse_ptr + number * N_q + offs_m, mask=exists, other=0.0)
@@ -117,7 +127,7 @@ def postprocess(preprocessed: Preprocessed, scale: float, dq: Tensor, group: int
     """Write dQ = accumulator * scale to dq (B, H_q, N_q, D). No kernel that runs before the pass has ended may read dq's memory.
 
     The kernel begins while the last CTAs of the pass run, on SMs that these leave idle. It takes the key heads, of `group` query heads
-    each, whose counter is `added`; for the others it waits until the pass has ended.
+    each, whose second counter is `added`; for the others it waits until the pass has ended.
     HBM: the accumulator read once, dQ written once.
     """
     B, H, N, D = dq.shape
@@ -142,7 +152,7 @@ def attention_postprocess_kernel(
     block = (batch * tl.num_programs(1) + head) * tl.num_programs(0) + tl.program_id(0)
     dq_ptr += batch * stride_dq.b + head * stride_dq.h
     kv_head, kv_heads = (batch * tl.num_programs(1) + head) // group, tl.num_programs(2) * tl.num_programs(1) // group
-    complete = tl.atomic_add(counters_ptr + kv_head, 0, sem="acquire") == added
+    complete = tl.atomic_add(counters_ptr + 2 * kv_head + 1, 0, sem="acquire") == added
     # the last head waits in any case: a kernel that follows relies on the end of the pass
     if (kv_head == kv_heads - 1) | (not complete):
         wait_for_previous()  # the pass, which adds to the accumulator

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.dispatch import why_not_tma
-from flashlearn.fast.hopper.backward import attention_backward_hopper
+from flashlearn.fast.hopper.backward import attention_backward_hopper, heads_zeroed
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide
 from flashlearn.fast.hopper.dq_accumulator import preprocess
 from flashlearn.fast.hopper.forward import attention_forward_hopper
@@ -36,8 +36,11 @@ def hopper_backward(
     """dq, dk, dv and dsinks, which is None without sinks."""
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
     ranges = ranges_of(q, k, options, of_keys=True)
-    preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse)
-    backward = attention_backward_wide if q.shape[-1] > 128 else attention_backward_hopper
+    wide, zeroed = q.shape[-1] > 128, None
+    if not wide and ranges is None:
+        zeroed = heads_zeroed(q, k, causal=options.causal, deterministic=deterministic)
+    preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse, zeroed=zeroed)
+    backward = attention_backward_wide if wide else attention_backward_hopper
     grads = backward(
         do, q, k, v, o, lse, causal=ranges is None and options.causal, scale=options.scale, ranges=ranges,
         preprocessed=preprocessed, deterministic=deterministic, softcap=options.softcap,
