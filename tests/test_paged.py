@@ -527,8 +527,8 @@ def test_steps_say_which_page_is_read():
     pages = {(b, j): int(table[b, j]) for b, j in ((0, 0), (0, 1), (2, 0), (2, 1), (2, 2))}
     assert at == [(0, 0, pages[0, 0]), (0, 1, pages[0, 1]), (1, None, None), *((2, j, pages[2, j]) for j in range(3))]
     assert steps[1].values["cols"] == (16, 20) and steps[1].reads[0].rows == (pages[0, 1] * 16, pages[0, 1] * 16 + 4)
-    assert f"its keys 16 to 19 lie in page {pages[0, 1]};" in steps[1].sentence
-    assert steps[2].sentence == "Sequence 1 sees no key: nothing is read, and O is 0."
+    assert f"its keys 16 to 19 are on page {pages[0, 1]};" in steps[1].sentence
+    assert steps[2].sentence == "Sequence 1 attends to no key: nothing is read, and O is 0."
     assert steps[-1].sentence == "Done: 5 pages were read, each once for every head of K and V."
     assert set(steps[0].values) <= set(VALUES) | {"Q", "K", "V", "O", "lse"}
 

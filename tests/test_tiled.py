@@ -192,7 +192,7 @@ def test_rows_that_see_nothing_are_told():
     q, k, v, _ = make(Case(6, 2, 4))
     run = fl.record(fl.tiled_attention_v2_steps(q, k, v, causal=True, block_q=2, block_k=2))
     assert [step.values.get("j") for step in run[:-1]] == [None, None, 0]
-    assert run[0].sentence == "Block Q0 sees no key: write O = 0 and lse = −∞." and not run[0].reads
+    assert run[0].sentence == "Block Q0 attends to no key: write O = 0 and lse = −∞." and not run[0].reads
     assert not run[0].values["O"].any() and (run[0].values["lse"] == -math.inf).all()
 
 

@@ -22,8 +22,8 @@ def softmax(step: Step) -> str:
 def _sum(step: Step) -> str:
     x, j, term, l = step.values["x"], step.reads[0].cols[0], _show(step.values["term"]), _show(step.values["l_i"])
     if "m_i" in step.values:
-        return f"{_of(step)}: exp(x[{j}] − m) = {term} joins the sum: l = {l}."
-    return f"{_named('x', (j, j + 1), x)}: its exponential, {term}, joins the sum: l = {l}."
+        return f"{_of(step)}: exp(x[{j}] − m) = {term} is added to the sum: l = {l}."
+    return f"{_named('x', (j, j + 1), x)}: its exponential, {term}, is added to the sum: l = {l}."
 
 
 def _maximum(step: Step) -> str:
@@ -129,7 +129,7 @@ def own_scales(step: Step) -> str:
     if "cols" not in values:
         return f"The row's o is {_show(values['O'])}; blocks that each have their own maximum give {wrong:.4f}."
     here, m = _show(values["m_own"]), _show(values["m_i"])
-    what = f"{_named('s', values['cols'], values['S'])}: the best score, {here}, gets weight 1 on the block's own scale"
+    what = f"{_named('s', values['cols'], values['S'])}: its maximum, {here}, gets weight 1 on the block's own scale"
     if here == m:
         return f"{what}, and on that of the row so far."
     return f"{what}, but e^({here} − {m}) on that of the row so far."
@@ -145,7 +145,7 @@ def standard(step: Step) -> str:
         return f"Read S back, take the softmax of each row and write P to HBM; the last weight is {at['P']}."
     if step.phase == "weighted sum":
         return f"Read P back, multiply it by V and write O to HBM; its last entry is {at['O']}."
-    return f"Done: O is complete, at the price of two {N_q} × {N_k} matrices in HBM."
+    return f"Done: O is complete, at the cost of two {N_q} × {N_k} matrices in HBM."
 
 
 def one_query(step: Step) -> str:
@@ -199,11 +199,11 @@ def _one_pass(step: Step) -> str:
 def _written(step: Step) -> str:
     what = "Write o, whose weights are already divided by l, to HBM"
     if number(step.values["l_i"]) == 0:
-        what = "No key was seen: write 0 to HBM"
+        what = "There was no key to attend to: write 0 to HBM"
     elif step.phase == "divide":
         what = f"Divide acc by l = {show(step.values['l_i'])}, once, and write O to HBM"
     elif "normalised" in step.values:
-        what = "Write o', which needs no division any more, to HBM"
+        what = "Write o', which needs no further division, to HBM"
     return f"{what}: {_vector(step.values['O'])}."
 
 
@@ -233,7 +233,7 @@ def tiled(step: Step) -> str:
         return _line(step)
     if step.values["j"] is None:
         lse = "the sink" if "sinks" in step.values else "-inf"
-        return f"Block Q{step.values['i']} sees no key: write O = 0 and lse = {lse}."
+        return f"Block Q{step.values['i']} attends to no key: write O = 0 and lse = {lse}."
     return _met(step)
 
 
@@ -243,12 +243,12 @@ def paged(step: Step) -> str:
     if step.phase == "done":
         return f"Done: {values['visits']} pages were read, each once for every head of K and V."
     if values["j"] is None:
-        return f"Sequence {values['i']} sees no key: nothing is read, and O is 0."
+        return f"Sequence {values['i']} attends to no key: nothing is read, and O is 0."
     start, stop = values["cols"]
     written = "; its O and lse are written" if step.writes else ""
     masked = ", part of them masked" if values["masked"] else ""
     return (
-        f"Sequence {values['i']}: its keys {start} to {stop - 1} lie in page {values['page']}{masked}; "
+        f"Sequence {values['i']}: its keys {start} to {stop - 1} are on page {values['page']}{masked}; "
         f"{read} bytes are read{written}."
     )
 
@@ -262,7 +262,7 @@ def _line(step: Step) -> str:
 
 def _loaded(step: Step, row: int, at: dict[str, str]) -> str:
     i, j = step.values["i"], step.values["j"]
-    first = f"K{j} and V{j} come on chip (line 6), then " if any(tile.name == "K" for tile in step.reads) else ""
+    first = f"K{j} and V{j} are loaded (line 6), then " if any(tile.name == "K" for tile in step.reads) else ""
     return f"{first}Q{i} and its rows of O, l and m; row {row} starts with l = {at['l_old']}, m = {at['m_old']}."
 
 
@@ -320,8 +320,8 @@ def _met(step: Step) -> str:
     late = next(((r, new, l) for r, (old, new, l, _) in rows if old == -INF < new), None)
     if late:
         r, new, l = late
-        return f"{head}: row {r} sees its first key and starts with m = {new:.2f}, l = {l:.2f}; no other maximum rises.{tail}"
-    what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and has l = {l:.2f} now"
+        return f"{head}: row {r} attends to its first key and starts with m = {new:.2f}, l = {l:.2f}; no other maximum rises.{tail}"
+    what = f"yet its O is scaled by l_old / l_new = {by:.2f}" if v1 else f"and now has l = {l:.2f}"
     return f"{head}: no maximum rises; row {r} keeps m = {new:.2f}, {what}.{tail}"
 
 
@@ -358,7 +358,7 @@ def qkv(step: Step) -> str:
         return "Done: no block of scores was ever stored."
     i, j = (step.values[name] for name in "ij")
     what = f" That was the last block: O{i} = acc is written." if step.writes else ""
-    return f"Block Q{i} meets block K{j}: their scores times V{j} join acc.{what}"
+    return f"Block Q{i} meets block K{j}: their scores times V{j} are added to acc.{what}"
 
 
 def matmul_gradients(step: Step) -> str:
@@ -383,7 +383,7 @@ def contraction(step: Step) -> str:
     """dy carried through a Jacobian, column by column."""
     m, n = step.shapes["J"]
     if step.phase == "done":
-        return f"Done: the {m} × {n} = {m * n} numbers of J are used up, and {n} are left."
+        return f"Done: the {m} × {n} = {m * n} numbers of J have become {n}."
     i, value = step.values["i"], _one(step.values["dx"], 0)
     return f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {value}."
 
@@ -405,7 +405,7 @@ def gradients(step: Step) -> str:
     if step.phase == "done":
         N_q, N_k = step.shapes["S"][-2:]
         held = _COUNT[sum(name in step.values for name in ("S", "P", "dP", "dS"))]
-        return f"Done: {_COUNT[len(step.output)]} gradients, at the price of {held} {N_q} × {N_k} matrices in HBM."
+        return f"Done: {_COUNT[len(step.output)]} gradients, at the cost of {held} {N_q} × {N_k} matrices in HBM."
     write, *others = step.writes
     read, value = ", ".join(tile.name for tile in step.reads), step.values[write.name]
     last = _one(value[0, 0], -1) if value.numel() else "nothing"
@@ -430,18 +430,18 @@ def tiled_gradients(step: Step) -> str:
             "nothing N × N was stored."
         )
     if i is None:
-        return f"Block K{j} is seen by no query: write dK{j} = dV{j} = 0."
+        return f"No query attends to block K{j}: write dK{j} = dV{j} = 0."
     if j is None:
-        return f"Block Q{i} sees no key: write dQ{i} = 0."
+        return f"Block Q{i} attends to no key: write dQ{i} = 0."
     return f"{_visited(step, i, j)}{'; part is masked' if values['masked'] else ''}."
 
 
 def _visited(step: Step, i: int, j: int) -> str:
-    """Which block stays, which comes, and what adds up."""
+    """Which block stays on chip, which is loaded, and what adds up."""
     if step.phase == "dQ":
-        what = f"Q{i} stays, K{j} comes: dQ{i} += dS K{j}"
+        what = f"Q{i} stays on chip, K{j} is loaded: dQ{i} += dS K{j}"
         return what + "; dQ written" if step.writes else what
-    what = f"K{j} stays, Q{i} comes: dV{j} += Pᵀ dO{i}, dK{j} += dSᵀ Q{i}"
+    what = f"K{j} stays on chip, Q{i} is loaded: dV{j} += Pᵀ dO{i}, dK{j} += dSᵀ Q{i}"
     if step.phase == "dQ, dK and dV":
         what += f", dQ{i} += dS K{j} in HBM"
     return what + "; dK, dV written" if any(tile.name == "dK" for tile in step.writes) else what

@@ -1,4 +1,4 @@
-"""Attention over a cache in pages: the keys of a sequence lie in pages of one pool, wherever its page table says.
+"""Attention over a cache in pages: the keys of a sequence are on pages of one pool, wherever its page table says.
 
 What changed from `tiled_attention_v2`: a block of keys is a page, and its place is looked up. It is no other attention: the
 same numbers come from other addresses.

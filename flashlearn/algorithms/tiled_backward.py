@@ -4,7 +4,7 @@
     dP_ij = dO_i V_j^T                     dS_ij = P_ij o (dP_ij - delta_i)    delta = rowsum(dO o O)
     dV_j += P_ij^T dO_i                    dK_j += scale dS_ij^T Q_i           dQ_i += scale dS_ij K_j
 
-    two passes   dK and dV: K_j, V_j stay, Q_i comes by; dQ: Q_i stays, K_j, V_j come by   4 + 3 products
+    two passes   dK and dV: K_j, V_j stay on chip, Q_i is loaded; dQ: Q_i stays, K_j, V_j are loaded   4 + 3 products
     fused        K_j, V_j stay, Q_i comes by; dQ_i is read, added to, written every time   5 products
 
 The algorithm before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
