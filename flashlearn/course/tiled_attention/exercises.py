@@ -1,4 +1,4 @@
-"""Exercises of notebook 07: the loop of FlashAttention-1, the update rule for one block, and how many blocks a causal mask leaves."""
+"""Exercises of notebook 07: join two blocks, the loop of FlashAttention-1, the number of visited blocks, an update for masked blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ import math
 
 import torch
 
-from flashlearn.course.tiled_attention.solutions import keys_outside, order_solution, update_solution, visited_solution
+from flashlearn.course.tiled_attention.solutions import (
+    join_solution,
+    keys_outside,
+    order_solution,
+    update_solution,
+    visited_solution,
+)
 from flashlearn.exercises.assessment import Case, Exercise
 from flashlearn.exercises.ordering import Ordering, puzzle
 
@@ -82,6 +88,21 @@ def _visited(*sizes):
     return lambda function: (function(*sizes), visited_solution(*sizes))
 
 
+def _joined(S, V, first):
+    """The sums of the keys up to `first` and of the rest must give the attention over all."""
+
+    def compare(function):
+        _, l, acc = _state(S, V)
+        return function(*_state(S[:, :first], V[:first]), *_state(S[:, first:], V[first:])), acc / l
+
+    return compare
+
+
+def _far_apart():
+    """Three queries whose scores differ by thousands."""
+    return _S + torch.tensor([[-2000.0], [0.0], [2000.0]], dtype=_S.dtype)
+
+
 _S, _V = _random(3, 8, seed=2), _random(8, 4, seed=3)
 
 
@@ -97,31 +118,51 @@ def _falling(N_q, N_k, B_r, B_c):
 
 
 ORDER_CASES = (
-    ORDER.case("one block of keys", _growing(4, 3, 2, 3), "m = -inf, l = 0 and O = 0: nothing old has weight"),
-    ORDER.case("maxima rise", _growing(4, 6, 2, 2), "the old O weighs l exp(m - m_new), its keys' whole sum"),
-    ORDER.case("maxima stay", _falling(4, 6, 2, 2), "then the block is on another scale: exp(m_block - m_new)"),
+    ORDER.case(
+        "one block of keys", _growing(4, 3, 2, 3), "at first m = -inf, l = 0 and O = 0: the old O has no weight"
+    ),
+    ORDER.case(
+        "maxima rise", _growing(4, 6, 2, 2), "the old O has the weight l exp(m - m_new): the whole sum of its keys"
+    ),
+    ORDER.case(
+        "maxima stay", _falling(4, 6, 2, 2), "here the block is on another scale: its factor is exp(m_block - m_new)"
+    ),
     ORDER.case("nothing divides", _growing(5, 7, 3, 4), "the last blocks are shorter"),
-    ORDER.case("large scores", _growing(4, 6, 2, 3, 500.0), "only ever take exp of what is 0 or less"),
+    ORDER.case("large scores", _growing(4, 6, 2, 3, 500.0), "only take exp of numbers that are 0 or less"),
 )
 
 _case = functools.partial(Case, tolerance=1e-9)
+JOIN_CASES = (
+    _case("block 1 has the maxima", _joined(_rising(3, 8).flip(-1), _V, 4),
+          "the sums of block 2 are measured from smaller maxima: bring both to one scale first"),
+    _case("block 2 has the maxima", _joined(_rising(3, 8), _V, 4), "the same rule must hold when the blocks are exchanged"),
+    _case("both have some maxima", _joined(_S, _V, 4), "each query has its own maximum: compare m_1 and m_2 query by query"),
+    _case("as many queries as columns", _joined(_rising(4, 8), _V, 4),
+          "a factor is a column (B_r, 1): it scales rows of acc, not columns"),
+    _case("blocks of two lengths", _joined(_S, _V, 6), "a block's weight is its whole sum, e^(m_1 - m) l_1, not its maximum alone"),
+    _case("large scores", _joined(1000 * _S, _V, 4), "only take exp of something minus the common maximum"),
+    _case("queries far apart", _joined(_far_apart(), _V, 4),
+          "each query needs its own maximum: with one for all, the weights of the others underflow"),
+    _case("a block without a visible key", _joined(_masked(_S, slice(5, 8)), _V, 5),
+          "there m_2 is -inf and l_2 is 0: its factor is exp(-inf) = 0"),
+)  # fmt: skip
 UPDATE_CASES = (
     _case("the first block", _two_blocks(_S, _V, 0), "from m = -inf, l = 0, acc = 0: alpha is exp(-inf) = 0"),
     _case("every maximum rises", _two_blocks(_rising(3, 8), _V, 4), "scale l and acc by exp(m_old - m_new)"),
     _case("no maximum rises", _two_blocks(_rising(3, 8).flip(-1), _V, 4), "then alpha is 1, and P is exp(S - m)"),
     _case("as many rows as columns", _two_blocks(_rising(4, 8), _V, 4),
           "alpha is a column (B_r, 1): it scales rows of acc, not columns"),
-    _case("large scores", _two_blocks(1000 * _S, _V, 5), "only ever take exp of something minus the new maximum"),
+    _case("large scores", _two_blocks(1000 * _S, _V, 5), "only take exp of something minus the new maximum"),
     _case("a masked block", _two_blocks(_masked(_S, slice(5, 8)), _V, 5),
           "scores of -inf change nothing: their weight is exp(-inf) = 0"),
     _case("nothing seen yet", _two_blocks(_masked(_S, slice(0, 8)), _V, 5),
           "-inf minus -inf is NaN: where the new maximum is -inf, subtract 0 instead, and return -inf"),
     _case("some rows have seen nothing", _two_blocks(_some_masked(), _V, 4),
-          "ask every row by itself whether it has seen a key: its neighbours may have, and not the same keys"),
+          "test every row separately: other rows may have visible keys, and not the same ones"),
     _case("negative scores", _two_blocks(_S - 5, _V, 4),
-          "a maximum may have either sign: only -inf says that a row has seen nothing"),
+          "a maximum may have either sign: only -inf means that a row has no visible key"),
     _case("very low scores", _two_blocks(-1e30 * _S.abs(), _V, 4),
-          "-inf alone stands for no key: any finite number may be a score"),
+          "only -inf means that there is no key: any finite number may be a score"),
     _case("one query, one key more", _two_blocks(_S[:1], _V, 7),
           "a dimension of size 1 stays: m and l are (B_r, 1) for B_r = 1 too"),
     _case("a NaN comes through", _with_nan,
@@ -131,24 +172,41 @@ UPDATE_CASES = (
 
 VISITED_CASES = (
     Case("square blocks", _visited(12, 12, 3, 3), "T (T + 1) / 2 for T blocks a side: the diagonal ones count"),
-    Case("blocks of two sizes", _visited(12, 12, 4, 3), "ask the last query of a block which keys it sees"),
-    Case("keys in larger blocks", _visited(12, 12, 2, 6), "a block of keys counts as soon as its first key is seen"),
+    Case("blocks of two sizes", _visited(12, 12, 4, 3), "the last query of a block decides which keys the block needs"),
+    Case(
+        "keys in larger blocks",
+        _visited(12, 12, 2, 6),
+        "a block of keys counts as soon as a query attends to its first key",
+    ),
     Case("nothing divides", _visited(10, 10, 4, 5), "the last block of queries ends at N_q, not later"),
-    Case("more keys than queries", _visited(4, 12, 2, 3), "query i sees keys up to i + N_k - N_q"),
-    Case("rows that see nothing", _visited(12, 4, 3, 2), "a block of queries that sees no key adds 0, not less"),
+    Case("more keys than queries", _visited(4, 12, 2, 3), "query i attends to the keys up to i + N_k - N_q"),
+    Case("rows that see nothing", _visited(12, 4, 3, 2), "a block of queries without a visible key adds 0, not less"),
     Case("every small size", _every_size, "draw the mask for the sizes named here, and count the blocks"),
 )
 
 EXERCISES = (
+    Exercise(
+        "join",
+        "join(m_1, l_1, acc_1, m_2, l_2, acc_2) -> the attention over the keys of both blocks, (B_r, d)",
+        join_solution,
+        JOIN_CASES,
+        hints=(
+            "Terms of block 1 are e^(s - m_1), terms of block 2 are e^(s - m_2). From which maximum must all terms be measured?",
+            "m = max(m_1, m_2), query by query. What factor turns e^(s - m_1) into e^(s - m)? Both sums, l_1 and acc_1, need it.",
+            "a_1 = torch.exp(m_1 - m), and a_2 likewise. Add the scaled sums, acc and l, then divide acc by l once.",
+        ),
+        core=("both have some maxima",),
+        library=("flashlearn",),
+    ),
     Ordering(
         "order",
         "order(): the letters of the lines of FlashAttention-1's inner loop, from top to bottom",
         order_solution,
         ORDER_CASES,
         hints=(
-            "Say what a visit does: the block by itself, the new maximum, the weights of old and new, then l, O, and what is stored.",
-            "Every line reads names: each must have its value by then, and m[at], l[at] must still be the old ones.",
-            "The two lines that start from m_block alone or with m; then the two weights; the lines that make l_new and O[at]; last what HBM keeps.",
+            "One visit: the block alone, the new maximum, the weights of old and new, then l and O, and what is stored.",
+            "A line can only use names that have a value. And m[at], l[at] must still be the old ones when they are used.",
+            "First the lines that use m_block, alone or with m. Then the two weights, then l_new and O[at]. Last, what HBM keeps.",
         ),
         core=("maxima rise",),
         puzzle=ORDER,
@@ -159,10 +217,10 @@ EXERCISES = (
         update_solution,
         UPDATE_CASES,
         hints=(
-            "This is the recurrence of one query, done for B_r queries at once. Which of m, l, acc and S have one number for each row?",
-            "m_new is the larger of m and the row maximum of S. alpha = e^(m - m_new) is (B_r, 1), P = e^(S - m_new) is (B_r, B_c).",
-            "l and acc both become (old, times alpha) + (what this block adds): a sum over keys for l, a product for acc. "
-            "Where m_new is -inf, subtract 0 in both exponentials.",
+            "Start from `update` in the notebook. Where does it compute -inf minus -inf, and for which rows?",
+            "Only a row with m_new = -inf fails, and there every weight must be 0. Which number can you subtract instead, so that exp gives 0?",
+            "base = m_new, but 0 where m_new is -inf (masked_fill). Then alpha = exp(m - base), P = exp(S - base): exp(-inf - 0) = 0. "
+            "Still return m_new.",
         ),
         core=("every maximum rises",),
         library=("flashlearn",),
@@ -170,14 +228,14 @@ EXERCISES = (
     ),
     Exercise(
         "visited",
-        "visited(N_q, N_k, block_q, block_k) -> pairs of blocks in which some query sees some key",
+        "visited(N_q, N_k, block_q, block_k) -> number of pairs of blocks in which a query attends to a key",
         visited_solution,
         VISITED_CASES,
         hints=(
-            "Take one block of queries. Which of its queries sees the most keys, and how many are that?",
-            "The last one, number min(start + block_q, N_q) - 1. Query i sees the keys 0 to i + N_k - N_q.",
-            "A loop over the blocks of queries; each adds the number of blocks that its keys fill, the last one perhaps not whole. "
-            "How few keys can a query see?",
+            "Take one block of queries. Which of its queries attends to the most keys, and to how many?",
+            "The last one, number min(start + block_q, N_q) - 1. Query i attends to the keys 0 to i + N_k - N_q.",
+            "Loop over the blocks of queries. Each adds the number of blocks that its keys fill; the last may be partly filled. "
+            "What is the smallest number of keys?",
         ),
         core=("blocks of two sizes",),
         library=("flashlearn",),

@@ -9,10 +9,19 @@ import torch
 INF = float("inf")
 
 
+# 07.join
+def join_solution(m_1, l_1, acc_1, m_2, l_2, acc_2):
+    m = torch.maximum(m_1, m_2)  # the common scale
+    a_1, a_2 = torch.exp(m_1 - m), torch.exp(m_2 - m)
+    acc = a_1 * acc_1 + a_2 * acc_2
+    l = a_1 * l_1 + a_2 * l_2
+    return acc / l
+
+
 # 07.update
 def update_solution(m, l, acc, S, V):
     m_new = torch.maximum(m, S.max(-1, keepdim=True).values)
-    base = m_new.masked_fill(m_new == -INF, 0)  # a row that has seen nothing: exp(-inf - 0) = 0
+    base = m_new.masked_fill(m_new == -INF, 0)  # a query without a visible key: exp(-inf - 0) = 0
     alpha, P = torch.exp(m - base), torch.exp(S - base)
     return m_new, alpha * l + P.sum(-1, keepdim=True), alpha * acc + P @ V
 
@@ -22,7 +31,7 @@ def visited_solution(N_q, N_k, block_q, block_k):
     count = 0
     for start in range(0, N_q, block_q):
         last_query = min(start + block_q, N_q) - 1
-        keys = max(0, last_query + 1 + N_k - N_q)  # that the last query of the block sees
+        keys = max(0, last_query + 1 + N_k - N_q)  # that the last query of the block attends to
         count += math.ceil(keys / block_k)
     return count
 

@@ -8,6 +8,12 @@ from flashlearn.course.one_pass_attention.wrong import in_float32
 from flashlearn.course.tiled_attention.solutions import INF
 
 
+def join_by_lse(m_1, l_1, acc_1, m_2, l_2, acc_2):
+    share = torch.sigmoid(m_1 + l_1.log() - m_2 - l_2.log())  # of block 1
+    one, two = acc_1 / l_1.clamp(min=1), acc_2 / l_2.clamp(min=1)  # l >= 1, unless no key is visible
+    return share * one + (1 - share) * two
+
+
 def update_row_by_row(m, l, acc, S, V):
     rows = []
     for i in range(len(S)):
