@@ -9,6 +9,7 @@ COMMANDS = {
     "review": ("flashlearn.grading.review", "answer again what notebooks have asked, on a schedule"),
     "inventory": ("flashlearn.grading.inventory", "30 questions before the course, and 30 others after it"),
     "grade": ("flashlearn.grading.__main__", "grade submitted notebooks, for instructors"),
+    "export": ("flashlearn.grading.export", "write all questions for Moodle or Canvas, for instructors"),
 }
 
 

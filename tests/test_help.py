@@ -27,7 +27,7 @@ sys.meta_path.insert(0, Blocker())
 sys.argv = sys.argv[1:]
 runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
-PARTS = {"review", "inventory"}  # commands of `python -m flashlearn`, in modules of the grading
+PARTS = {"review", "inventory", "export"}  # commands of `python -m flashlearn`, in modules of the grading
 LONG = {"tools.model_families"}  # it is about what it imports
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from flashlearn.__main__ import main
+from flashlearn.__main__ import COMMANDS, main
 from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
-from flashlearn.grading import review
+from flashlearn.grading import asking, review
 
 ROOT = Path(__file__).parents[1]
 
@@ -189,7 +189,7 @@ def test_options_that_are_none_are_rejected(options, capsys):
 def test_a_belief_is_a_sentence_in_every_question():
     for question in QUESTIONS.values():
         for wrong in question.wrong:
-            said = review.feedback(question, wrong.text)
+            said = asking.feedback(question, wrong.text)
             assert f"thinking that {wrong.believes.rstrip('.')}. The answer is: " in said and question.why in said
 
 
@@ -197,7 +197,7 @@ def test_alone_the_command_says_what_there_is(capsys):
     assert main([]) == 0
     alone = capsys.readouterr().out
     assert main(["--help"]) == 0 and capsys.readouterr().out == alone
-    assert all(f"flashlearn {name}" in alone for name in ("review", "inventory", "grade"))
+    assert all(f"flashlearn {name}" in alone for name in COMMANDS)
     assert main(["reviev"]) == 2 and "got 'reviev'" in capsys.readouterr().err
 
 

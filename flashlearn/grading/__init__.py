@@ -11,4 +11,5 @@ sandbox.py    starts such processes;  supervisor.py   ends them, with all that t
 asking.py     asks questions in a terminal
 review.py     what notebooks have asked, again, on a schedule
 inventory.py  questions before and after the course, in two forms
+export.py     all questions for Moodle and Canvas, all exercises as a table
 """

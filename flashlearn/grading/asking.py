@@ -42,6 +42,13 @@ def belief(question: Question, choice: str) -> str:
     return question.beliefs[choice].rstrip(".")
 
 
+def feedback(question: Question, choice: str) -> str:
+    """What is said after a choice."""
+    if choice == question.right:
+        return f"Right. {question.why}"
+    return f"Not quite. You may be thinking that {belief(question, choice)}. The answer is: {question.right}. {question.why}"
+
+
 def answered_in(question: Question) -> str:
     """The number of the notebook that shows the answer; recall questions ask about an earlier notebook."""
     return NUMBERS.get(question.shown) or question.name[:2]

@@ -25,7 +25,7 @@ from datetime import date, timedelta
 from flashlearn.course import NUMBERS
 from flashlearn.exercises import log
 from flashlearn.exercises.questions import QUESTIONS, Question
-from flashlearn.grading.asking import KEYS, answered_in, ask, belief
+from flashlearn.grading.asking import KEYS, answered_in, ask, feedback
 
 DAYS = (1, 3, 7, 21)  # Leitner's boxes: how long a question rests in each
 COUNT = 10
@@ -124,13 +124,6 @@ def _review(questions: list[Question], cards: dict[str, Card], today: date) -> t
         status = 130
     print(f"\n{right} right of {answered} answered. {_next(cards, today)}")
     return status, trouble
-
-
-def feedback(question: Question, choice: str) -> str:
-    """What is said after a choice."""
-    if choice == question.right:
-        return f"Right. {question.why}"
-    return f"Not quite. You may be thinking that {belief(question, choice)}. The answer is: {question.right}. {question.why}"
 
 
 def _next(cards: dict[str, Card], today: date) -> str:
