@@ -22,36 +22,34 @@ def _seen(hide, start_m, start_n, N_q, N_k, shape=(16, 32)):
 
 
 def hidden_is_minus_inf(hide):
-    """The first query of a square problem sees one key; what stands at the others?"""
+    """The first query of a square problem attends to one key: what do the others hold?"""
     got, seen = _seen(hide, 0, 0, 64, 64)
     left = got[0, 1:]
     if seen.all() and (left != 0).any() and left.unique().numel() == 1:
-        return f"hidden scores become {left[0].item():.4g}: they must be -inf, the only score whose weight is 0 whatever the others are"
+        return f"hidden scores become {left[0].item():.4g}: they must be -inf, the only score whose weight is always 0"
     if not (got[seen] == 0).all():
-        return (
-            f"a score that is seen changes, from 0 to {got[seen][got[seen] != 0][0].item():.4g}: it must stay as it is"
-        )
+        return f"a visible score changes from 0 to {got[seen][got[seen] != 0][0].item():.4g}: it must stay as it is"
     return ""
 
 
 def who_sees_whom(hide):
-    """Query i sees keys 0 to i + N_k - N_q: of five blocks, how many keys does each query see?"""
+    """Query i attends to the keys 0 to i + N_k - N_q: how many does each query keep in five blocks?"""
     for block in ((0, 0, 64, 64), (16, 0, 64, 64), (16, 16, 64, 64), (0, 0, 16, 40), (32, 0, 64, 48)):
         start_m, start_n, N_q, N_k = block
         _, seen = _seen(hide, *block)
         i, j = torch.arange(16)[:, None] + start_m, torch.arange(32)[None, :] + start_n
         if torch.equal(seen, j <= i + N_k - N_q):
             continue
-        told = f"block of queries from {start_m} on, keys from {start_n} on, N_q = {N_q}, N_k = {N_k}"
+        told = f"for queries from {start_m} on and keys from {start_n} on, with N_q = {N_q} and N_k = {N_k}"
         if torch.equal(seen, j >= i + N_k - N_q) or torch.equal(seen, j > i + N_k - N_q):
-            return f"{told}: the comparison is turned, a query sees what comes after it and not what lies before"
+            return f"{told}: the comparison is reversed, a query attends to the keys after it and not to those before"
         for off in (1, -1, N_q - N_k, 2 * (N_q - N_k), start_m, -start_m, start_n, -start_n):
             if off and torch.equal(seen, j <= i + N_k - N_q + off):
                 return (
-                    f"{told}: query i sees the keys up to {_offset(N_k - N_q + off)}, where {_offset(N_k - N_q)} is expected, j <= i + N_k - N_q"
+                    f"{told}: query i attends to the keys up to {_offset(N_k - N_q + off)}, expected up to {_offset(N_k - N_q)}, j <= i + N_k - N_q"
                     + (": one key too many" if off == 1 else ": its own key is missing" if off == -1 else "")
                 )
-        return f"{told}: query {start_m} sees {int(seen[0].sum())} of these 32 keys, where j <= i + N_k - N_q leaves {int((j <= i + N_k - N_q)[0].sum())}"
+        return f"{told}: query {start_m} attends to {int(seen[0].sum())} of these 32 keys, expected {int((j <= i + N_k - N_q)[0].sum())}, j <= i + N_k - N_q"
     return ""
 
 
@@ -61,17 +59,17 @@ def _offset(by: int) -> str:
 
 # What may be wrong in a visit, as a switch of `_simulated`
 SLIPS = {
-    "scale": "the scale is left out: s is q.k times qk_scale",
-    "base": "tl.exp stands where tl.exp2 must: qk_scale holds the factor log2(e), so the base is 2",
+    "scale": "the scale is missing: s is q.k times qk_scale",
+    "base": "tl.exp is used instead of tl.exp2: qk_scale includes the factor log2(e), so the base is 2",
     "upside": "alpha is upside down: it is exp2 of the old maximum minus the new, m_i - m_new",
-    "acc": "acc is not rescaled: alpha moves what it holds to the new maximum",
-    "l": "l_i is not rescaled: alpha moves what it holds to the new maximum",
-    "new acc": "alpha is multiplied to the new terms of acc: they are measured from the new maximum already",
-    "new l": "alpha is multiplied to the new terms of l_i: they are measured from the new maximum already",
-    "top left": "the mask is aligned to the top left: query i sees keys j <= i + N_k - N_q",
-    "no mask": "there is no mask: query i sees keys j <= i + N_k - N_q",
+    "acc": "acc is not rescaled: alpha converts it to the new maximum",
+    "l": "l_i is not rescaled: alpha converts it to the new maximum",
+    "new acc": "the new terms of acc are multiplied by alpha: they are measured from the new maximum already",
+    "new l": "the new terms of l_i are multiplied by alpha: they are measured from the new maximum already",
+    "top left": "the mask is aligned to the top left: query i attends to the keys j <= i + N_k - N_q",
+    "no mask": "there is no mask: query i attends to the keys j <= i + N_k - N_q",
     "late mask": "the mask comes after the maximum: a hidden score must not raise it",
-    "strict": "a query does not see its own key: j <= i + N_k - N_q, not <",
+    "strict": "a query does not attend to its own key: j <= i + N_k - N_q, not <",
 }
 
 
@@ -131,7 +129,7 @@ def lse_of_a_kernel(kernel):
     ones = torch.ones(1, 16, 16)
     o, lse = _launched(kernel, (torch.zeros_like(ones), ones, ones), 1.0, False, 16)
     if torch.allclose(o, ones) and not torch.allclose(lse, torch.full_like(lse, math.log(16))):
-        return f"o is right and lse is not: 16 keys of score 0 have lse = log 16 = 2.773, and {lse[0, 0].item():.4g} was stored"
+        return f"o is right, but lse is not: for 16 keys of score 0, expected lse = log 16 = 2.773, got {lse[0, 0].item():.4g}"
     return ""
 
 
