@@ -181,8 +181,8 @@ def test_bytes_of_the_tiles_are_their_formulas():
 
 
 def test_a_poll_asks_the_question_of_a_notebook():
-    question = QUESTIONS["03.correction"]
-    poll = Poll.of("03.correction")
+    question = QUESTIONS["03.wrong"]
+    poll = Poll.of("03.wrong")
     assert [choice.text for choice in poll.choices] == question.choices
     assert poll.choices[poll.right].text == question.right
     for choice in poll.choices:

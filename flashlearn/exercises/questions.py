@@ -1,11 +1,11 @@
 """Questions before the cell that answers them, with what each wrong choice would mean.
 
     from flashlearn.exercises import predict
-    predict("03.correction")
+    predict("03.wrong")
 
 They are in `flashlearn/course/NAME/questions.md`, a heading each:
 
-    ## correction
+    ## wrong
     The text of the question, on one line.
     - [x] the right choice
     - a wrong choice :: the belief behind it :: online_softmax.merge.not_rescaled
@@ -40,7 +40,7 @@ class Wrong:
 class Question:
     """A question with one right choice and two to four wrong ones.
 
-    id       "online_softmax.correction"; `name` has the notebook's number in place of its name: "03.correction"
+    id       "online_softmax.wrong"; `name` has the notebook's number in place of its name: "03.wrong"
     shown    the id of the cell that shows the answer; of a recall question the name of the notebook that showed it
     """
 

@@ -7,6 +7,12 @@ import torch
 INF = float("inf")
 
 
+# 03.mend
+def mend_solution(m, l, x):
+    m_new = torch.maximum(m, x)
+    return m_new, l * torch.exp(m - m_new) + torch.exp(x - m_new)
+
+
 # 03.merge
 def merge_solution(a, b):
     (m_a, l_a), (m_b, l_b) = a, b

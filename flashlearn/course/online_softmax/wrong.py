@@ -8,6 +8,22 @@ import torch
 from flashlearn.course.online_softmax.solutions import INF, merge_solution, tree_solution
 
 
+def mend_with_a_branch(m, l, x):
+    if x > m:
+        return x, l * torch.exp(m - x) + 1
+    return m, l + torch.exp(x - m)
+
+
+def mend_in_floats(m, l, x):
+    m, l, x = float(m), float(l), float(x)
+    return max(m, x), l * math.exp(m - max(m, x)) + math.exp(x - max(m, x))
+
+
+def mend_through_lse(m, l, x):
+    lse = torch.logaddexp(m + l.log(), x)
+    return torch.maximum(m, x), torch.exp(lse - torch.maximum(m, x))
+
+
 def unguarded(a, b):
     m = torch.maximum(a[0], b[0])
     return m, a[1] * torch.exp(a[0] - m) + b[1] * torch.exp(b[0] - m)
