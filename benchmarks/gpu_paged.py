@@ -173,9 +173,9 @@ def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
 
     def call(layer: Layer) -> Callable[[], Tensor]:
         given = (layer.q[:, :, None], k, v, problem.table(layer, page), problem.seqused)
-        what = PagedProblem(check_paged(*given), plain_options(D, D**-0.5, causal=True))
+        what = PagedProblem(*given, None, check_paged(*given), plain_options(D, D**-0.5, causal=True))
         how = plan or PagedPlan.of(what.sizes, layer.q.element_size(), k.device)
-        return lambda: paged(*given, None, what, plan=how, with_lse=False)[0][:, :, 0]
+        return lambda: paged(what, plan=how, with_lse=False)[0][:, :, 0]
 
     return [call(layer) for layer in problem.layers]
 

@@ -208,8 +208,8 @@ def test_a_split_is_attention_over_its_keys():
     ends = [s for s in steps if s.phase == "attention_decode" and s.writes]
     for step, keys in zip(ends, (slice(0, 128), slice(128, 256)), strict=True):
         o, lse = attention_forward(q, k[:, :, keys], v[:, :, keys])
-        torch.testing.assert_close(step.values["o_part"][:, :, :, 0], o)
-        torch.testing.assert_close(step.values["lse_part"][:, :, :, 0], lse)
+        torch.testing.assert_close(step.values["o_splits"][:, :, :, 0], o)
+        torch.testing.assert_close(step.values["lse_splits"][:, :, :, 0], lse)
 
 
 def test_gradients_from_its_o_and_lse():

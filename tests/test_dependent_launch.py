@@ -43,8 +43,8 @@ def pages():
     """One query of one head over 64 keys, cut in two: (o, lse), merged by one program."""
     q, k = torch.ones(1, 1, 1, 16), torch.linspace(0, 1, 64 * 16).view(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32)[None], torch.tensor([64], dtype=torch.int32))
-    given = paged.PagedProblem(check_paged(*tensors), plain_options(16, 1.0, causal=True))
-    return paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), 2, True))
+    given = paged.PagedProblem(*tensors, None, check_paged(*tensors), plain_options(16, 1.0, causal=True))
+    return paged.paged(given, plan=paged.PagedPlan(PortableLaunch(16, 16), 2, True))
 
 
 def gradient():
@@ -115,10 +115,10 @@ def test_every_program_waits_also_one_that_has_nothing_to_merge(monkeypatch):
     monkeypatch.setattr(paged, "MIN_KEYS", 16)
     q, k = torch.ones(2, 1, 1, 16), torch.ones(4, 1, 16, 16)
     tensors = (q, k, k, torch.arange(4, dtype=torch.int32).view(2, 2), torch.tensor([16, 16], dtype=torch.int32))
-    given = paged.PagedProblem(check_paged(*tensors), plain_options(16, 1.0, causal=True))
+    given = paged.PagedProblem(*tensors, None, check_paged(*tensors), plain_options(16, 1.0, causal=True))
     for programs in (2, 5):  # cuts between two sequences, and past all of them
         waits.clear()
-        paged.paged(*tensors, None, given, plan=paged.PagedPlan(PortableLaunch(16, 16), programs, True))
+        paged.paged(given, plan=paged.PagedPlan(PortableLaunch(16, 16), programs, True))
         assert len(waits) == programs - 1
 
 

@@ -147,12 +147,12 @@ def cut(tensors, options, launch, programs, split=True, cu_seqlens_q=None, least
         sizes.D, sizes.D, sizes.D**-0.5 if scale is None else scale, left=left,
         right=0 if options.get("causal", True) else right, softcap=options.get("softcap"), sinks=options.get("sinks"),
     )  # fmt: skip
-    given = PagedProblem(sizes, how)
+    given = PagedProblem(*tensors, cu_seqlens_q, sizes, how)
     if not split:
         programs = tiles_of_queries(sizes, launch.block_m) * sizes.H_kv
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paging, "MIN_KEYS", least)
-        return paged(*tensors, cu_seqlens_q, given, plan=PagedPlan(launch, programs, split)) if q.numel() else None
+        return paged(given, plan=PagedPlan(launch, programs, split)) if q.numel() else None
 
 
 AWKWARD = (
@@ -365,9 +365,10 @@ for D, page in ((64, 16), (64, 256), (96, 128), (128, 16), (128, 64), (128, 128)
     q = torch.empty(128, 32, 1, D, dtype=torch.float16)
     k = torch.empty(1024, 8, page, D, dtype=torch.float16)
     table, lengths = torch.zeros(128, 1024 // page, dtype=torch.int32), torch.zeros(128, dtype=torch.int32)
-    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), plain_options(q.shape[-1], 0.1, causal=True))
+    sizes, how = check_paged(q, k, k, table, lengths), plain_options(q.shape[-1], 0.1, causal=True)
+    given = paging.PagedProblem(q, k, k, table, lengths, None, sizes, how)
     plan = paging.PagedPlan.of(given.sizes, 2, q.device)
-    paging.paged(q, k, k, table, lengths, None, given, plan=plan, with_lse=False)
+    paging.paged(given, plan=plan, with_lse=False)
     room = min(65536 // (128 * launches[0].registers), 233472 // (launches[0].shared + 1024))
     print(D, page, plan.programs // 132, room, launches[0].spilled)
     launches.clear()
@@ -572,13 +573,13 @@ def test_the_kernel_reads_what_the_formula_says(problem, options, programs, bloc
     unseen = [n for n, length in zip(queries_of(problem), problem.lengths, strict=True) if not length]
     rows -= sum(unseen) * problem.H_kv * problem.group * problem.D * e
     assert hbm_bytes(attention, "K").read == hbm_bytes(attention, "V").read == (cost.read - rows) // 2
-    pieces = hbm_bytes(attention, "o_part").written // (4 * problem.D)
+    pieces = hbm_bytes(attention, "o_splits").written // (4 * problem.D)
     assert hbm_bytes(attention, "Q").read >= rows and is_cut == (pieces > 0)
     assert pieces <= 2 * programs * 32
     assert hbm_bytes(steps, "O").written == tensors[0].numel() * e, "every row once"
     assert hbm_bytes(steps, "lse").written == 4 * tensors[0].numel() // problem.D
     merged = [step for step in steps if step.phase == "attention_paged_merge"]
-    assert not pieces or hbm_bytes(merged, "o_part").read == 4 * problem.D * pieces, "every piece is merged once"
+    assert not pieces or hbm_bytes(merged, "o_splits").read == 4 * problem.D * pieces, "every piece is merged once"
 
 
 def queries_of(problem: Problem) -> tuple[int, ...]:

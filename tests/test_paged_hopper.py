@@ -55,20 +55,20 @@ def attend(given, programs, causal=True, split=True, left=None, softcap=None, si
     sizes = check_paged(*given)
     D = sizes.D
     how = plain_options(D, D**-0.5, causal)._replace(left=left, softcap=softcap, sinks=sinks)
-    options = portable.PagedProblem(sizes, how)
+    options = portable.PagedProblem(*given, None, sizes, how)
     plan = portable.PagedPlan.of_hopper(sizes, q.device)._replace(programs=programs, split=split)
     o, lse = torch.full_like(q, NAN), torch.full(q.shape[:3], NAN)
     parts = torch.full((programs, 2, 16, D), NAN), torch.full((programs, 2, 16), NAN)
-    constants = portable._constants(options, plan)
+    constants = portable._constants(sizes, plan.launch, portable.MIN_KEYS)
     simulate(
         hopper.attention_paged_hopper_kernel, *(tiles(*each, (1, 1, hopper.PIECE.value, 64)) for each in (("K", k), ("V", v))),
         q, o, lse, *parts, table, lengths, sinks, Strides(*q.stride()), Strides(*o.stride()), *table.stride(),
         sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, left, how.scale, softcap, grid=(programs,), replaced=replaced,
-        **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")},
+        **{name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "MINIMUM", "BLOCK_B")},
         PAGE=sizes.page, CAUSAL=causal, SPLIT=split, STAGES=stages,
     )  # fmt: skip
     if split and programs > 1:
-        portable._launch_merge(lengths, None, options, plan, portable.Results(o, lse, *parts))
+        portable._launch_merge(options, plan, portable.Results(o, lse, *parts))
     return o, lse
 
 
@@ -134,7 +134,7 @@ def test_whole_rows(programs):
         slow("update", "cta.k.consumer_wait(t)", "pass", Race),
         ("update", "cta.k.consumer_release(t)", "pass", Deadlock),
         ("update", "gl.where(rows[:, None] < keys.number, values", "gl.where(rows[:, None] >= 0, values", AssertionError),
-        slow("Work.part", "first + gl.maximum(self.before - ROW_COST, 0)", "first + gl.maximum(self.before, 0)", AssertionError),
+        slow("Work.split", "first + gl.maximum(self.before - QUERIES_COST, 0)", "first + gl.maximum(self.before, 0)", AssertionError),
         slow("initial_state", "(work.before == 0)", "(work.before >= 0)", AssertionError),
     ],
 )  # fmt: skip
@@ -164,10 +164,10 @@ for D, page, B, queries, left, softcap in (
     table, lengths = torch.zeros(B, 64, dtype=torch.int32), torch.zeros(B, dtype=torch.int32)
     sinks = None if left is None else torch.zeros(16)
     how = plain_options(q.shape[-1], 0.1, causal=True)._replace(left=left, softcap=softcap, sinks=sinks)
-    given = paging.PagedProblem(check_paged(q, k, k, table, lengths), how)
-    assert not paging.why_not_these_pages(given, q.dtype)
+    given = paging.PagedProblem(q, k, k, table, lengths, None, check_paged(q, k, k, table, lengths), how)
+    assert not paging.why_not_these_pages(given.sizes, how, q.dtype)
     plan = paging.PagedPlan.of_hopper(given.sizes, q.device)
-    paging.paged(q, k, k, table, lengths, None, given, plan=plan)
+    paging.paged(given, plan=plan)
     print(*(f"{launch.kernel} {launch.shared} {launch.spilled}" for launch in launches), sep=", ")
     launches.clear()
 """
@@ -189,9 +189,9 @@ def test_what_the_kernel_does_not_take():
     """The portable kernel takes it, and the reason can be asked for."""
     given = problem([100, 20], 64, 64)
     sizes = check_paged(*given)
-    plain = portable.PagedProblem(sizes, plain_options(sizes.D, 0.1, causal=True))
+    plain = plain_options(sizes.D, 0.1, causal=True)
     why = lambda dtype=torch.float16, right=0, **changed: portable.why_not_these_pages(  # noqa: E731
-        plain._replace(sizes=sizes._replace(**changed), options=plain.options._replace(right=right)), dtype
+        sizes._replace(**changed), plain._replace(right=right), dtype
     )
     assert why() == why(page=16) == why(D=256) == why(right=None) == ""
     assert why(torch.float32) == "torch.float32 inputs: tensor cores take 16 bits"
@@ -202,4 +202,7 @@ def test_what_the_kernel_does_not_take():
     assert why(right=3) == "a window to the right"
     assert why(most=0) == "there are no pages"
     if INTERPRETED:
-        assert portable.why_not_hopper_paged(*given[:3], plain) == "kernels run in the interpreter"
+        assert (
+            portable.why_not_hopper_paged(portable.PagedProblem(*given, None, sizes, plain))
+            == "kernels run in the interpreter"
+        )

@@ -26,7 +26,7 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
-from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update, with_sink
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
 from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named
@@ -41,9 +41,9 @@ MERGED_BY_ONE = 2**15  # elements of o, of all splits, that one CTA merges
 @triton.jit(do_not_specialize=["N_q", "N_k", "group", "left", "right"])  # one compilation for all lengths
 def attention_decode_kernel(
     # pointers
-    q_ptr, k_ptr, v_ptr, o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, finished_ptr,
-    # `Strides` of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_part (B, H_q, N_q, splits,
-    # D), lse_part (B, H_q, N_q, splits), lse (B, H_q, N_q) and finished (B, H_kv)
+    q_ptr, k_ptr, v_ptr, o_splits_ptr, lse_splits_ptr, o_ptr, lse_ptr, finished_ptr,
+    # `Strides` of q and o (B, H_q, N_q, D), of k and v (B, H_kv, N_k, D); contiguous are o_splits (B, H_q, N_q, splits,
+    # D), lse_splits (B, H_q, N_q, splits), lse (B, H_q, N_q) and finished (B, H_kv)
     stride_q, stride_k, stride_v, stride_o,
     # sizes; what hides keys and changes scores: `Keys`, the window, `Scores`
     N_q, N_k, group, keys, left, right, scores, sinks_ptr,
@@ -141,10 +141,10 @@ def attention_decode_kernel(
     l_i = tl.where(l_i == 0.0, 1.0, l_i)
     rows = (batch * tl.num_programs(1) + kv_head) * group * N_q + offs_m  # of B * H_q * N_q
     parts = rows * splits + split
-    o_ptrs = o_part_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
-    tl.store(o_ptrs, (acc / l_i[:, None]).to(o_part_ptr.dtype.element_ty), mask=q_mask)
-    if lse_part_ptr is not None:
-        tl.store(lse_part_ptr + parts, m_i + tl.log2(l_i) * LN_2, mask=m_mask)
+    o_ptrs = o_splits_ptr + parts[:, None] * HEAD_DIM + offs_d[None, :]
+    tl.store(o_ptrs, (acc / l_i[:, None]).to(o_splits_ptr.dtype.element_ty), mask=q_mask)
+    if lse_splits_ptr is not None:
+        tl.store(lse_splits_ptr + parts, m_i + tl.log2(l_i) * LN_2, mask=m_mask)
 
     if MERGE:
         finished_ptr += batch * tl.num_programs(1) + kv_head
@@ -154,7 +154,7 @@ def attention_decode_kernel(
             tl.store(finished_ptr, 0)  # for the next launch
             for start_r in range(0, group * N_q, BLOCK_R):
                 merge(
-                    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
+                    o_splits_ptr, lse_splits_ptr, o_ptr, lse_ptr, stride_o,
                     batch, kv_head, start_r, N_q, group, splits, HEAD_DIM, BLOCK_R, BLOCK_S, BLOCK_D,
                 )  # fmt: skip
 
@@ -162,16 +162,16 @@ def attention_decode_kernel(
 @triton.jit(do_not_specialize=["N_q", "group", "splits"])
 def attention_merge_kernel(
     # pointers
-    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr,
-    # `Strides` of o (B, H_q, N_q, D); o_part, lse_part and lse are contiguous
+    o_splits_ptr, lse_splits_ptr, o_ptr, lse_ptr,
+    # `Strides` of o (B, H_q, N_q, D); o_splits, lse_splits and lse are contiguous
     stride_o,
     N_q, group, splits,
     HEAD_DIM: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
     """(o, lse) over all keys from those of the splits, for one query of one head of one sequence."""
-    wait_for_previous()  # attention_decode_kernel, which writes o_part and lse_part
+    wait_for_previous()  # attention_decode_kernel, which writes o_splits and lse_splits
     merge(
-        o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
+        o_splits_ptr, lse_splits_ptr, o_ptr, lse_ptr, stride_o,
         tl.program_id(2).to(tl.int64), tl.program_id(1).to(tl.int64), tl.program_id(0), N_q, group, splits,
         HEAD_DIM, 1, BLOCK_S, BLOCK_D,
     )  # fmt: skip
@@ -179,7 +179,7 @@ def attention_merge_kernel(
 
 @triton.jit
 def merge(
-    o_part_ptr, lse_part_ptr, o_ptr, lse_ptr, stride_o,
+    o_splits_ptr, lse_splits_ptr, o_ptr, lse_ptr, stride_o,
     batch, kv_head, start_r, N_q, group, splits,
     HEAD_DIM: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_D: tl.constexpr,
 ):  # fmt: skip
@@ -197,14 +197,10 @@ def merge(
     l = tl.zeros((BLOCK_R,), dtype=tl.float32)
     acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
     for start_s in range(0, splits, BLOCK_S):
-        parts = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
+        split = rows[:, None] * splits + start_s + offs_s[None, :]  # (BLOCK_R, BLOCK_S)
         mask = r_mask[:, None] & (start_s + offs_s < splits)[None, :]
         # .cg: from the L2 cache, where other SMs write; not from this one's own L1
-        lse_s = tl.load(lse_part_ptr + parts, mask=mask, other=NOTHING, cache_modifier=".cg")
-        o_s = tl.load(o_part_ptr + parts[:, :, None] * HEAD_DIM + offs_d[None, None, :],
-                      mask=mask[:, :, None] & d_mask[None, None, :], other=0.0,
-                      cache_modifier=".cg")  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
-        m, l, acc = merge_parts(m, l, acc, lse_s, o_s)
+        m, l, acc = merge_splits(m, l, acc, o_splits_ptr, lse_splits_ptr, split, mask, HEAD_DIM, BLOCK_D, ".cg")
 
     l = tl.where(l == 0.0, 1.0, l)
     head = kv_head * group + offs_r // N_q
@@ -271,7 +267,7 @@ def decode(
     if splits == 1 and o.is_contiguous():  # nothing to merge
         one_launch, parts = False, (o, lse)
     else:
-        one_launch, parts, finished = room_for_parts(q, H_kv, splits, one_launch)
+        one_launch, parts, finished = room_for_splits(q, H_kv, splits, one_launch)
     merged = (o, lse, finished) if one_launch else (None, None, None)
     strides = (named(q.stride()), named(k.stride()), named(v.stride()), named(o.stride()))
     aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
@@ -298,7 +294,7 @@ def decode(
     return o, lse
 
 
-def room_for_parts(
+def room_for_splits(
     q: Tensor, H_kv: int, splits: int, one_launch: bool | None
 ) -> tuple[bool, tuple[Tensor, Tensor], Tensor | None]:
     """Whether one launch also merges; (o, lse) of all splits, float32; and the counters for one launch."""
@@ -308,10 +304,10 @@ def room_for_parts(
         one_launch = kept and H_q // H_kv * N_q * splits * D <= MERGED_BY_ONE
     if one_launch:
         rows = B * H_q * N_q * splits
-        o_parts, lse_parts, finished = workspace(q.device, kept, rows * D, rows, B * H_kv)
-        return True, (o_parts, lse_parts), finished
-    o_parts = q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32)
-    return False, (o_parts, q.new_empty((B, H_q, N_q, splits), dtype=torch.float32)), None
+        o_splits, lse_splits, finished = workspace(q.device, kept, rows * D, rows, B * H_kv)
+        return True, (o_splits, lse_splits), finished
+    o_splits = q.new_empty((B, H_q, N_q, splits, D), dtype=torch.float32)
+    return False, (o_splits, q.new_empty((B, H_q, N_q, splits), dtype=torch.float32)), None
 
 
 _workspaces: dict[tuple, tuple[Tensor, Tensor, Tensor]] = {}
@@ -327,10 +323,10 @@ def workspace(device: torch.device, kept: bool, of_o: int, of_lse: int, counters
     place = (device, current_stream(device)) if kept else ()
     found = _workspaces.get(place)
     if found is not None:
-        o_part, lse_part, finished = found
-        if o_part.numel() >= of_o and lse_part.numel() >= of_lse and finished.numel() >= counters:
+        o_splits, lse_splits, finished = found
+        if o_splits.numel() >= of_o and lse_splits.numel() >= of_lse and finished.numel() >= counters:
             return found
-        of_o, of_lse = max(of_o, o_part.numel()), max(of_lse, lse_part.numel())
+        of_o, of_lse = max(of_o, o_splits.numel()), max(of_lse, lse_splits.numel())
         counters = max(counters, finished.numel())
     found = (
         torch.empty(of_o, dtype=torch.float32, device=device),

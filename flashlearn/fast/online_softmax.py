@@ -63,10 +63,16 @@ def with_sink(m, l, acc, sink):
 
 
 @triton.jit
-def merge_parts(m, l, acc, lse_s, o_s):
-    """lse_s (BLOCK_R, BLOCK_S) as scores, o_s (BLOCK_R, BLOCK_S, BLOCK_D) as values into (m, l, acc)."""
+def merge_splits(
+    m, l, acc, o_splits_ptr, lse_splits_ptr, splits, mask, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, CACHE: tl.constexpr
+):  # fmt: skip
+    """The results of splits (BLOCK_R, BLOCK_S) into (m, l, acc): their lse are scores, their o values. CACHE: where they are read."""
+    offs_d = tl.arange(0, BLOCK_D)[None, None, :]
+    lse_s = tl.load(lse_splits_ptr + splits, mask=mask, other=NOTHING, cache_modifier=CACHE)
+    o_s = tl.load(o_splits_ptr + splits[:, :, None] * HEAD_DIM + offs_d, mask=mask[:, :, None] & (offs_d < HEAD_DIM),
+                  other=0.0, cache_modifier=CACHE)  # (BLOCK_R, BLOCK_S, BLOCK_D)  # fmt: skip
     m_new = tl.maximum(m, tl.max(lse_s, 1))
-    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no part so far attended to a key
+    m_safe = tl.where(m_new == NOTHING, 0.0, m_new)  # no split so far attended to a key
     p = tl.exp(lse_s - m_safe[:, None])
     alpha = tl.exp(m - m_safe)
     return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)

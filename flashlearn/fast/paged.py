@@ -4,16 +4,17 @@
 2. A tile of queries holds those of all heads that share a key head, query by query: row r is query r // group of head
    r % group. So K and V are read once per key head and tile.
 3. The work is one line of tiles of keys: sequence by sequence, key head by key head, tile of queries by tile of queries.
-   Every CTA takes an equal part of that line, wherever it begins and ends. A tile of queries counts for one tile of keys
-   more than it has, for its beginning and end. Every CTA computes its part from the lengths; the host knows shapes only,
-   waits for nothing, and the launch can be part of a CUDA graph.
-4. At most two pieces of a CTA are no whole result. Their (o, lse) go to the side, and a second kernel merges them.
+   Every CTA takes an equal partition of that line, wherever it begins and ends. A tile of queries counts for one tile of
+   keys more than it has, for its beginning and end. Every CTA computes its partition from the lengths; the host knows
+   shapes only, waits for nothing, and the launch can be part of a CUDA graph.
+4. At most two tiles of queries of a CTA are cut: it has a split of their keys. The (o, lse) of splits go to memory of their
+   own, and a second kernel merges them.
 5. Where no sequence can be long enough to be worth cutting, a CTA takes a tile of queries with all its keys.
 6. Few queries in 16 bits, as in decoding, on a Hopper GPU: another first kernel (`flashlearn.fast.hopper.paged`).
 
 A query of decoding reads 2 D keys bytes(element) per key head, and nothing else counts.
 Sources: W. Kwon et al., 2023 (arXiv:2309.06180), for pages; R. Sanovar et al., "Lean Attention", 2024 (arXiv:2405.10480),
-for equal parts, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
+for equal partitions, after M. Osama et al., "Stream-K", 2023 (arXiv:2301.03598).
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
-from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_parts, online_softmax_update
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
 from flashlearn.fast.portable.options import Strides, named
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.work_partition import MIN_KEYS, ROW_COST, partition_size
+from flashlearn.fast.work_partition import MIN_KEYS, QUERIES_COST, partition_size
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows
 # and pages of more than a tile they do; elsewhere two are launched.
@@ -96,19 +97,19 @@ def keys_of(r, queries, keys, left, right, GROUP: tl.constexpr, BLOCK_M: tl.cons
 
 @triton.jit
 def tiles_between(start, stop, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
-    """How long a tile of queries is on the line of all work: ROW_COST and its tiles of keys; not SPLIT: one."""
+    """How long a tile of queries is on the line of all work: QUERIES_COST and its tiles of keys; not SPLIT: one."""
     if not SPLIT:
         return tl.maximum(start * 0, 1)
-    return ROW_COST + tl.maximum(tl.cdiv(stop, BLOCK_N) - start // BLOCK_N, 0)
+    return QUERIES_COST + tl.maximum(tl.cdiv(stop, BLOCK_N) - start // BLOCK_N, 0)
 
 
 @triton.jit
-def work(
+def line_of_work(
     sequences, N_q, T, B, most_keys, left, right, programs,
-    H_KV: tl.constexpr, GROUP: tl.constexpr, LEAST: tl.constexpr,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """(tiles of one key head of each sequence (BLOCK_B,), tiles of all, share of a program)."""
+    """The line of all work: (how long a key head of each sequence is on it (BLOCK_B,), its length, the size of a partition)."""
     b = tl.arange(0, BLOCK_B)
     _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
     rows = tl.cdiv(queries * GROUP, BLOCK_M)
@@ -120,7 +121,7 @@ def work(
         tiles += more
         longest = tl.maximum(longest, more)
     total = tl.sum(tiles, 0) * H_KV
-    return tiles, total, partition_size(total, tl.max(longest, 0), programs, LEAST)
+    return tiles, total, partition_size(total, tl.max(longest, 0), programs, MINIMUM)
 
 
 @triton.jit
@@ -129,11 +130,11 @@ def find(
     H_KV: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
-    """(sequence, key head, tile of queries, how many of its tiles of keys come before) at a place on the line."""
-    lane = tl.arange(0, BLOCK_B)
+    """(sequence, key head, tile of queries, how much of it comes before) at a place on the line."""
+    sequence = tl.arange(0, BLOCK_B)
     b = tl.sum((tl.cumsum(tiles, 0) * H_KV <= at).to(tl.int32), 0)  # those that end before it
-    at -= tl.sum(tl.where(lane < b, tiles, 0), 0) * H_KV
-    mine = tl.maximum(tl.sum(tl.where(lane == b, tiles, 0), 0), 1)
+    at -= tl.sum(tl.where(sequence < b, tiles, 0), 0) * H_KV
+    mine = tl.maximum(tl.sum(tl.where(sequence == b, tiles, 0), 0), 1)
     head = at // mine
     at = at % mine
     _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
@@ -225,19 +226,19 @@ def attention_paged_kernel(
     stride_q, stride_o, stride_k, stride_v, stride_tb, stride_tn,
     # sizes; how far a query attends; `PagedScores`
     N_q, T, B, most_keys, pages, left, right, scores,
-    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """(o, lse) for one share of all work: of whole rows of tiles, and of at most two pieces to be merged."""
+    """(o, lse) for one partition of all work: of whole tiles of queries, and of at most two splits to be merged."""
     launch_dependents(SPLIT)  # attention_paged_merge_kernel
     program = tl.program_id(0)
-    tiles, total, share = work(
+    tiles, total, size = line_of_work(
         sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0),
-        H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
+        H_KV, GROUP, MINIMUM, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
     )  # fmt: skip
-    at = program * share
-    end = tl.minimum(at + share, total)
+    at = program * size
+    end = tl.minimum(at + size, total)
     offs_m = tl.arange(0, BLOCK_M)  # (BLOCK_M,)
     offs_d = tl.arange(0, BLOCK_D).to(tl.int64)  # (BLOCK_D,)
     b = at * 0
@@ -254,9 +255,9 @@ def attention_paged_kernel(
         first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
         first, last, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
         whole = tiles_between(start, stop, BLOCK_N, SPLIT)
-        pieces = tl.minimum(whole - before, end - at)  # of the line; not SPLIT: the one that stands for all
-        j = start // BLOCK_N + tl.maximum(before - ROW_COST, 0)  # the first ROW_COST of a row are no tiles
-        j_end = start // BLOCK_N + tl.maximum(before + pieces - ROW_COST, 0)
+        distance = tl.minimum(whole - before, end - at)  # on the line; not SPLIT: the one that stands for all
+        j = start // BLOCK_N + tl.maximum(before - QUERIES_COST, 0)  # the first QUERIES_COST are no tiles of keys
+        j_end = start // BLOCK_N + tl.maximum(before + distance - QUERIES_COST, 0)
         if not SPLIT:
             j_end = tl.maximum(tl.cdiv(stop, BLOCK_N), j + 1)
         diagonal = keys - queries
@@ -275,7 +276,7 @@ def attention_paged_kernel(
         m_i = tl.full((BLOCK_M,), NOTHING, dtype=tl.float32)
         l_i = tl.zeros((BLOCK_M,), dtype=tl.float32)
         acc = tl.zeros((BLOCK_M, BLOCK_D), dtype=tl.float32)
-        if scores.sinks_ptr is not None:  # a key of its own, whose value is 0: once, where the row of tiles begins
+        if scores.sinks_ptr is not None:  # a key of its own, whose value is 0: once, in the split with its first keys
             sink = tl.load(scores.sinks_ptr + head, mask=m_mask & (before == 0), other=NOTHING)
             m_i = sink
             l_i = tl.where(sink == NOTHING, 0.0, 1.0)
@@ -283,41 +284,37 @@ def attention_paged_kernel(
         table = table_ptr + b.to(tl.int64) * stride_tb
         k_head = k_ptr + kv_head.to(tl.int64) * stride_k.h
         v_head = v_ptr + kv_head.to(tl.int64) * stride_v.h
-        if left is not None:
-            for tile in range(j, full):
+        edges = (
+            j,
+            full,
+            masked,
+            j_end,
+        )  # the beginning of a window; keys that all attend to; the diagonal and the last keys
+        for n in tl.static_range(0 if left is not None else 1, 3):
+            for tile in range(edges[n], edges[n + 1]):
                 m_i, l_i, acc = take_tile(
                     m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                    stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
+                    stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, n != 1, PRECISION,
                 )  # fmt: skip
-        for tile in range(full, masked):
-            m_i, l_i, acc = take_tile(
-                m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, False, PRECISION,
-            )  # fmt: skip
-        for tile in range(masked, j_end):  # the diagonal, and keys past the end
-            m_i, l_i, acc = take_tile(
-                m_i, l_i, acc, q, tile, start, stop, rows, diagonal, left, right, table, k_head, v_head,
-                stride_k, stride_v, stride_tn, pages, scores, HEAD_DIM, PAGE, BLOCK_N, BLOCK_D, True, PRECISION,
-            )  # fmt: skip
 
         # A query that attends to no key writes o = 0 and lse = -inf: to a merge it weighs nothing
         l_i = tl.where(l_i == 0.0, 1.0, l_i)
         o = acc / l_i[:, None]
         lse = m_i + tl.log2(l_i) * LN_2
-        if pieces == whole:
+        if distance == whole:
             o_ptrs = results.o_ptr + b.to(tl.int64) * stride_o.b + head[:, None].to(tl.int64) * stride_o.h
             o_ptrs += token[:, None] * stride_o.n + offs_d[None, :] * stride_o.d
             tl.store(o_ptrs, o.to(results.o_ptr.dtype.element_ty), mask=mask)
             if results.lse_ptr is not None:
                 rows_of_lse = lse_rows(b, head, token, N_q, T, H_KV * GROUP, sequences.starts_ptr is not None)
                 tl.store(results.lse_ptr + rows_of_lse, lse, mask=m_mask)
-        elif SPLIT:  # piece 1 has the beginning of a row of tiles, piece 0 has not
-            part = (program * 2 + (before == 0).to(tl.int32)).to(tl.int64) * BLOCK_M + offs_m
-            tl.store(results.o_part_ptr + part[:, None] * HEAD_DIM + offs_d[None, :], o, mask=mask)
-            tl.store(results.lse_part_ptr + part, lse, mask=m_mask)
+        elif SPLIT:  # split 1 of a CTA has the first keys, split 0 has not
+            split = (program * 2 + (before == 0).to(tl.int32)).to(tl.int64) * BLOCK_M + offs_m
+            tl.store(results.o_splits_ptr + split[:, None] * HEAD_DIM + offs_d[None, :], o, mask=mask)
+            tl.store(results.lse_splits_ptr + split, lse, mask=m_mask)
 
         # The next tile of queries: of this key head, of the next one, of the next sequence that has any
-        at += pieces
+        at += distance
         before = at * 0
         r += 1
         if r * BLOCK_M >= queries * GROUP:
@@ -339,20 +336,20 @@ def attention_paged_merge_kernel(
     stride_o,
     # sizes, and how far a query attends
     N_q, T, B, most_keys, left, right,
-    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, LEAST: tl.constexpr,
+    H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """BLOCK_R rows of a tile of queries whose keys were cut: lse = log(sum_s exp(lse_s)), o = sum_s exp(lse_s - lse) o_s.
 
-    Program p looks at the cut before share p + 1, and is done unless it is the first cut through its row of tiles.
+    Program p looks at the cut before partition p + 1, and is done unless it is the first cut through its tile of queries.
     """
-    program = tl.program_id(0) + 1  # pieces of this one, of the one before, and perhaps of some after
-    tiles, total, share = work(
+    program = tl.program_id(0) + 1  # splits of this one, of the one before, and perhaps of some after
+    tiles, total, size = line_of_work(
         sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0) + 1,
-        H_KV, GROUP, LEAST, BLOCK_B, BLOCK_M, BLOCK_N, True,
+        H_KV, GROUP, MINIMUM, BLOCK_B, BLOCK_M, BLOCK_N, True,
     )  # fmt: skip
-    at = program * share
+    at = program * size
     b = at * 0
     kv_head = at * 0
     r = at * 0
@@ -364,10 +361,10 @@ def attention_paged_merge_kernel(
         )  # fmt: skip
     first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
-    wait_for_previous()  # the kernel before, which writes o_part and lse_part; lengths are older
-    if (before > 0) & (before <= share):
-        end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its row of tiles ends
-        parts = tl.cdiv(end, share) - program + 1
+    wait_for_previous()  # the kernel before, which writes o_splits and lse_splits; lengths are older
+    if (before > 0) & (before <= size):
+        end = at - before + tiles_between(start, stop, BLOCK_N, True)  # where its tile of queries ends
+        splits = tl.cdiv(end, size) - program + 1
 
         offs_r = tl.program_id(1) * BLOCK_R + tl.arange(0, BLOCK_R)  # (BLOCK_R,) of BLOCK_M
         offs_s = tl.arange(0, BLOCK_S)  # (BLOCK_S,)
@@ -379,15 +376,14 @@ def attention_paged_merge_kernel(
         m = tl.full((BLOCK_R,), NOTHING, dtype=tl.float32)
         l = tl.zeros((BLOCK_R,), dtype=tl.float32)
         acc = tl.zeros((BLOCK_R, BLOCK_D), dtype=tl.float32)
-        for start_s in range(0, parts, BLOCK_S):
+        for start_s in range(0, splits, BLOCK_S):
             s = start_s + offs_s
-            piece = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
-            part = piece[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
-            mask = r_mask[:, None] & (s < parts)[None, :]
-            lse_s = tl.load(results.lse_part_ptr + part, mask=mask, other=NOTHING)
-            o_s = tl.load(results.o_part_ptr + part[:, :, None] * HEAD_DIM + offs_d[None, None, :],
-                          mask=mask[:, :, None] & d_mask[None, None, :], other=0.0)  # fmt: skip
-            m, l, acc = merge_parts(m, l, acc, lse_s, o_s)
+            split = ((program - 1 + s) * 2 + (s == 0).to(tl.int32)).to(tl.int64)
+            split = split[None, :] * BLOCK_M + offs_r[:, None]  # (BLOCK_R, BLOCK_S)
+            mask = r_mask[:, None] & (s < splits)[None, :]
+            m, l, acc = merge_splits(
+                m, l, acc, results.o_splits_ptr, results.lse_splits_ptr, split, mask, HEAD_DIM, BLOCK_D, ""
+            )
 
         l = tl.where(l == 0.0, 1.0, l)
         head = (kv_head * GROUP + i % GROUP).to(tl.int64)
@@ -458,18 +454,11 @@ def flash_attention_paged(
     lengths = lengths.contiguous()  # kernels know no strides of these three
     cu_seqlens_q = None if cu_seqlens_q is None else cu_seqlens_q.contiguous()
     sinks = None if sinks is None else sinks.contiguous().resolve_neg()
-    options = AttentionOptions(
-        sizes.D,
-        sizes.D,
-        resolve_scale(scale, sizes.D),
-        left=left,
-        right=right,
-        softcap=check_softcap(softcap),
-        sinks=sinks,
-    )
-    given = PagedProblem(sizes, options)
+    scale, softcap = resolve_scale(scale, sizes.D), check_softcap(softcap)
+    options = AttentionOptions(sizes.D, sizes.D, scale, left, right, softcap=softcap, sinks=sinks)
     with torch.cuda.device_of(q):  # kernels are launched on the current device
-        o, lse = paged(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, with_lse=return_lse)
+        given = PagedProblem(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, sizes, options)
+        o, lse = paged(given, with_lse=return_lse)
     return (o, lse) if return_lse and lse is not None else o
 
 
@@ -495,18 +484,22 @@ def _check_supported(q: Tensor, k_pages: Tensor, v_pages: Tensor, sizes: PagedSi
 
 
 class PagedProblem(NamedTuple):
-    """A problem after its checks."""
+    """A problem after its checks; tensors as in `flash_attention_paged`."""
 
+    q: Tensor
+    k_pages: Tensor
+    v_pages: Tensor
+    page_table: Tensor
+    lengths: Tensor
+    cu_seqlens_q: Tensor | None
     sizes: PagedSizes
     options: AttentionOptions
 
     @property
     def window(self) -> tuple[int | None, int | None]:
         """left and right, so small that no sum of them and a length passes 2^31."""
-        left, right = (
-            None if limit is None else min(limit, 2**30) for limit in (self.options.left, self.options.right)
-        )
-        return left, right
+        left, right = self.options.left, self.options.right
+        return None if left is None else min(left, 2**30), None if right is None else min(right, 2**30)
 
 
 class PagedPlan(NamedTuple):
@@ -522,9 +515,9 @@ class PagedPlan(NamedTuple):
         """One CTA per SM, or less if there is less to do; short sequences are not cut."""
         rows, split = sizes.B * sizes.H_kv, sizes.most_keys > MIN_KEYS
         launch = PortableLaunch(hopper.ROWS.value, hopper.KEYS.value)
-        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)
-        pieces = -(-rows * longest * launch.block_n // MIN_KEYS) if split else rows
-        return cls(launch, min(sm_count(device), pieces), split, True)
+        longest = QUERIES_COST.value + -(-sizes.most_keys // launch.block_n)
+        partitions = -(-rows * longest * launch.block_n // MIN_KEYS) if split else rows
+        return cls(launch, min(sm_count(device), partitions), split, True)
 
     @classmethod
     def of(cls, sizes: PagedSizes, itemsize: int, device: torch.device) -> PagedPlan:
@@ -534,13 +527,13 @@ class PagedPlan(NamedTuple):
         tiles = tiles_of_queries(sizes, launch.block_m)
         if sizes.most_keys <= MIN_KEYS:
             return cls(launch, tiles * sizes.H_kv, False)
-        least = max(MIN_KEYS // launch.block_n, 1)
-        longest = ROW_COST.value + -(-sizes.most_keys // launch.block_n)  # a row of tiles can be
-        pieces = -(-tiles * sizes.H_kv * longest // least)
+        minimum = max(MIN_KEYS // launch.block_n, 1)
+        longest = QUERIES_COST.value + -(-sizes.most_keys // launch.block_n)  # a tile of queries can be
+        partitions = -(-tiles * sizes.H_kv * longest // minimum)
         few = launch.block_m == 16 and itemsize == 2 and sizes.D <= 128
         if few and sizes.page > launch.block_n and shared_memory(device) >= 3 * SHARED:
-            return cls(launch._replace(registers=REGISTERS), min(3 * sm_count(device), pieces), True)
-        return cls(launch, min(2 * sm_count(device), pieces), True)
+            return cls(launch._replace(registers=REGISTERS), min(3 * sm_count(device), partitions), True)
+        return cls(launch, min(2 * sm_count(device), partitions), True)
 
 
 def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
@@ -564,35 +557,29 @@ def paged_launch(rows: int, D: int, itemsize: int) -> PortableLaunch:
     return chosen._replace(num_stages=2 * chosen.num_stages - 1)
 
 
-def paged(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: PagedProblem, *, plan: PagedPlan | None = None, with_lse: bool = True,
-) -> tuple[Tensor, Tensor | None]:  # fmt: skip
+def paged(given: PagedProblem, *, plan: PagedPlan | None = None, with_lse: bool = True) -> tuple[Tensor, Tensor | None]:
     """`flash_attention_paged` after its checks; None for an lse that nobody wants."""
+    q, sizes = given.q, given.sizes
     if must_widen(q):
-        q32, k32, v32 = (t.float() for t in (q, k_pages, v_pages))
-        o32, lse = paged(q32, k32, v32, page_table, lengths, cu_seqlens_q, given, plan=plan, with_lse=with_lse)
+        wide = given._replace(q=q.float(), k_pages=given.k_pages.float(), v_pages=given.v_pages.float())
+        o32, lse = paged(wide, plan=plan, with_lse=with_lse)
         return torch.empty_like(q).copy_(o32), lse
-    sizes = given.sizes
     o = torch.empty_like(q)
     shape = (sizes.H_q, sizes.T) if sizes.N_q is None else (sizes.B, sizes.H_q, sizes.N_q)
     lse = q.new_empty(shape, dtype=torch.float32) if with_lse else None
     if not sizes.T or not sizes.B:
         return o, lse
-    if plan is None and not why_not_hopper_paged(q, k_pages, v_pages, given):
+    if plan is None and not why_not_hopper_paged(given):
         plan = PagedPlan.of_hopper(sizes, q.device)
     plan = plan or PagedPlan.of(sizes, q.element_size(), q.device)
-    pieces = (plan.programs, 2, plan.launch.block_m)
-    parts: tuple[Tensor | None, Tensor | None] = (None, None)
+    results = Results(o, lse, None, None)
     if plan.split:
-        parts = (q.new_empty((*pieces, sizes.D), dtype=torch.float32), q.new_empty(pieces, dtype=torch.float32))
-    results = Results(o, lse, *parts)
-    if plan.hopper:
-        _launch_hopper(q, k_pages, v_pages, page_table, lengths, given, plan, results)
-    else:
-        _launch_attention(q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, given, plan, results)
+        rows = (plan.programs, 2, plan.launch.block_m)
+        o_splits, lse_splits = (q.new_empty(shape, dtype=torch.float32) for shape in ((*rows, sizes.D), rows))
+        results = Results(o, lse, o_splits, lse_splits)
+    (_launch_hopper if plan.hopper else _launch_portable)(given, plan, results)
     if plan.split and plan.programs > 1:
-        _launch_merge(lengths, cu_seqlens_q, given, plan, results)
+        _launch_merge(given, plan, results)
     return o, lse
 
 
@@ -604,12 +591,12 @@ class Sequences(NamedTuple):
 
 
 class Results(NamedTuple):
-    """What the kernels write: o and lse, and the same of pieces. None: an lse that nobody wants, no pieces."""
+    """What the kernels write: o and lse, and the same of splits. None: an lse that nobody wants, no splits."""
 
     o_ptr: Tensor
     lse_ptr: Tensor | None
-    o_part_ptr: Tensor | None
-    lse_part_ptr: Tensor | None
+    o_splits_ptr: Tensor | None
+    lse_splits_ptr: Tensor | None
 
 
 class PagedScores(NamedTuple):
@@ -620,104 +607,90 @@ class PagedScores(NamedTuple):
     sinks_ptr: Tensor | None
 
 
-def _launch_attention(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None,
-    given: PagedProblem, plan: PagedPlan, results: Results,
-) -> None:  # fmt: skip
-    sizes, launch = given.sizes, plan.launch
+def _launch_portable(given: PagedProblem, plan: PagedPlan, results: Results) -> None:
+    q, k_pages, v_pages, page_table, lengths, cu_seqlens_q, sizes, options = given
     strides = (_strides(q), _strides(results.o_ptr), named(k_pages.stride()), named(v_pages.stride()))
-    tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, given.options.sinks)
-    scores = PagedScores(given.options.scale, given.options.softcap, given.options.sinks)
+    tensors = (q, k_pages, v_pages, *results, page_table, lengths, cu_seqlens_q, options.sinks)
     launch_kept(
         attention_paged_kernel, (plan.programs, 1, 1),
         (
             q, k_pages, v_pages, results, page_table, Sequences(lengths, cu_seqlens_q), *strides, *page_table.stride(),
-            *_integers(sizes), sizes.pages, *given.window, scores,
+            *_integers(sizes), sizes.pages, *given.window, PagedScores(options.scale, options.softcap, options.sinks),
         ),
-        _constants(given, plan) | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
-        key=(q.dtype, q.device, strides, page_table.stride(1), scores.softcap is None, launch, *_compiled_in(tensors, given)),
-        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
+        _constants(sizes, plan.launch, MIN_KEYS)
+        | dict(PAGE=sizes.page, SPLIT=plan.split, PRECISION="tf32" if allow_tf32(q) else "ieee"),
+        key=(q.dtype, q.device, strides, page_table.stride(1), options.softcap is None, plan.launch, *_compiled_in(tensors, options)),
+        num_warps=plan.launch.num_warps, num_stages=plan.launch.num_stages, maxnreg=plan.launch.registers,
     )  # fmt: skip
 
 
-def why_not_hopper_paged(q: Tensor, k_pages: Tensor, v_pages: Tensor, given: PagedProblem) -> str:
+def why_not_hopper_paged(given: PagedProblem) -> str:
     """What stands in the way of the kernel for decoding on Hopper GPUs; "" if nothing does."""
-    if why := why_not_these_pages(given, q.dtype):
+    if why := why_not_these_pages(given.sizes, given.options, given.q.dtype):
         return why
-    if why := "kernels run in the interpreter" if INTERPRETED else why_not_this_machine(q.device):
+    if why := "kernels run in the interpreter" if INTERPRETED else why_not_this_machine(given.q.device):
         return why
-    for name, t in (("k_pages", k_pages), ("v_pages", v_pages)):
+    for name, t in (("k_pages", given.k_pages), ("v_pages", given.v_pages)):
         if why := why_not_tma(t):
             return f"{name}: {why}"
     return ""
 
 
-def why_not_these_pages(given: PagedProblem, dtype: torch.dtype) -> str:
+def why_not_these_pages(sizes: PagedSizes, options: AttentionOptions, dtype: torch.dtype) -> str:
     """The same of the sizes and options alone."""
-    sizes, most = given.sizes, hopper.ROWS.value
     if dtype not in (torch.float16, torch.bfloat16):
         return f"{dtype} inputs: tensor cores take 16 bits"
     if sizes.N_q is None:
         return "ragged queries: a tile has those of one sequence"
-    if sizes.N_q * sizes.group > most:
-        return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {most}"
+    if sizes.N_q * sizes.group > hopper.ROWS.value:
+        return f"{sizes.N_q * sizes.group} queries share a key head, and a tile has room for {hopper.ROWS.value}"
     if sizes.page < hopper.PIECE.value:
         return f"pages of {sizes.page} tokens, where TMA brings {hopper.PIECE.value} at a time"
     if sizes.D % 8:
         return f"D = {sizes.D}: a key has no whole 16 bytes"
-    if given.options.right not in (None, 0):
+    if options.right not in (None, 0):
         return "a window to the right"
     return "" if sizes.most_keys else "there are no pages"
 
 
-def _launch_hopper(
-    q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor,
-    given: PagedProblem, plan: PagedPlan, results: Results,
-) -> None:  # fmt: skip
-    sizes = given.sizes
+def _launch_hopper(given: PagedProblem, plan: PagedPlan, results: Results) -> None:
+    q, k_pages, v_pages, page_table, lengths, _, sizes, options = given
     tile = (1, 1, hopper.PIECE.value, hopper.COLUMNS.value)
-    tensors = (q, *results, page_table, lengths, given.options.sinks)
+    tensors = (q, *results, page_table, lengths, options.sinks)
     strides = (_strides(q), _strides(results.o_ptr))
-    constants = _constants(given, plan)
+    constants = _constants(sizes, plan.launch, MIN_KEYS)
     launch_kept(
         hopper.attention_paged_hopper_kernel, (plan.programs, 1, 1),
         (
-            in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors,
-            *strides, *page_table.stride(),
-            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], given.options.scale, given.options.softcap,
+            in_tiles(k_pages, tile), in_tiles(v_pages, tile), *tensors, *strides, *page_table.stride(),
+            sizes.N_q, sizes.B, sizes.most_keys, sizes.pages, given.window[0], options.scale, options.softcap,
         ),
-        {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "LEAST", "BLOCK_B")}
-        | dict(PAGE=sizes.page, CAUSAL=given.options.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
-        key=(q.dtype, q.device, strides, page_table.stride(1), given.options.softcap is None, *_compiled_in(tensors, given)),
+        {name: constants[name] for name in ("H_KV", "GROUP", "HEAD_DIM", "MINIMUM", "BLOCK_B")}
+        | dict(PAGE=sizes.page, CAUSAL=options.right == 0, SPLIT=plan.split, STAGES=hopper.stages(sizes.D)),
+        key=(q.dtype, q.device, strides, page_table.stride(1), options.softcap is None, *_compiled_in(tensors, options)),
         first=with_descriptors, num_warps=4,
     )  # fmt: skip
 
 
-def _launch_merge(
-    lengths: Tensor, cu_seqlens_q: Tensor | None, given: PagedProblem, plan: PagedPlan, results: Results
-) -> None:  # fmt: skip
+def _launch_merge(given: PagedProblem, plan: PagedPlan, results: Results) -> None:
     o, sizes, block_m = results.o_ptr, given.sizes, plan.launch.block_m
     queries = sizes.T if sizes.N_q is None else sizes.N_q
     rows = min(block_m, queries * sizes.group)  # those that any tile of queries has
     block_r = 1 if rows <= 8 else 8
-    tensors = (*results, lengths, cu_seqlens_q)
+    sequences = Sequences(given.lengths, given.cu_seqlens_q)
     launch_kept(
         attention_paged_merge_kernel, (plan.programs - 1, -(-rows // block_r), 1),
-        (results, Sequences(lengths, cu_seqlens_q), _strides(o), *_integers(sizes), *given.window),
-        _constants(given, plan) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
-        key=(o.dtype, o.device, _strides(o), *_compiled_in(tensors, given)), dependent=dependent(o.device),
+        (results, sequences, _strides(o), *_integers(sizes), *given.window),
+        _constants(sizes, plan.launch, MIN_KEYS) | dict(BLOCK_R=block_r, BLOCK_S=8192 // (padded(sizes.D) * block_r)),
+        key=(o.dtype, o.device, _strides(o), *_compiled_in((*results, *sequences), given.options)), dependent=dependent(o.device),
     )  # fmt: skip
 
 
-def _constants(given: PagedProblem, plan: PagedPlan) -> dict[str, int]:
-    """What both kernels are compiled for, in the order of their parameters."""
-    return _constants_of(given.sizes, plan.launch, MIN_KEYS)
-
-
 @lru_cache(4096)
-def _constants_of(sizes: PagedSizes, launch: PortableLaunch, min_keys: int) -> dict[str, int]:
+def _constants(sizes: PagedSizes, launch: PortableLaunch, min_keys: int) -> dict[str, int]:
+    """What all of these kernels are compiled for, in the order of their parameters."""
     return dict(
-        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, LEAST=max(min_keys // launch.block_n, 1),
+        H_KV=sizes.H_kv, GROUP=sizes.group, HEAD_DIM=sizes.D, MINIMUM=max(min_keys // launch.block_n, 1),
         BLOCK_B=triton.next_power_of_2(sizes.B), BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(sizes.D),
     )  # fmt: skip
 
@@ -726,10 +699,10 @@ def _integers(sizes: PagedSizes) -> tuple[int, ...]:
     return sizes.N_q or 0, sizes.T, sizes.B, sizes.most_keys
 
 
-def _compiled_in(tensors: tuple[Tensor | None, ...], given: PagedProblem) -> tuple:
+def _compiled_in(tensors: tuple[Tensor | None, ...], options: AttentionOptions) -> tuple:
     """What kernels differ in besides dtype, device and strides: which arguments are there, and how they are aligned."""
     aligned = (None if t is None else t.data_ptr() % 16 for t in tensors)
-    return (*aligned, given.options.left is None, given.options.right is None)
+    return (*aligned, options.left is None, options.right is None)
 
 
 def _strides(t: Tensor) -> Strides:

@@ -47,7 +47,7 @@ def kernel(request, monkeypatch):
         here = not dispatch.why_not_this_machine(torch.device("cuda", torch.cuda.current_device()))
         if not here:
             pytest.skip("this GPU has no kernel of its own for pages")
-        monkeypatch.setattr(kernels, "why_not_hopper_paged", lambda *given: "switched off")
+        monkeypatch.setattr(kernels, "why_not_hopper_paged", lambda given: "switched off")
 
 
 @pytest.mark.parametrize("dtype", (fp16, bf16, fp32), ids=str)

@@ -5,7 +5,7 @@ times the latency of memory. Here a producer warp fills a pipeline of STAGES buf
 sequences while the consumer still computes this one. One CTA per SM is enough.
 
 The work partition is the same (Stream-K): the tiles of keys of all key heads of all sequences are one line, of which every CTA computes an
-equal part. A head that is cut is merged by the same kernel. A head's queries are one tile: those of its group, ROWS at most.
+equal partition. A head that is cut is merged by the same kernel. A head's queries are one tile: those of its group, ROWS at most.
 
 TMA loads 16 keys at a time, so that pages may be as small. Past the last key a page may hold anything: such scores are
 -inf, and such values 0, since 0 * NaN would be NaN. Figures: docs/engineering_log.md.
@@ -28,7 +28,7 @@ from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.versions import aggregate, async_load
 from flashlearn.fast.online_softmax import LN_2, LOG2E
 from flashlearn.fast.portable.scores import scored
-from flashlearn.fast.work_partition import ROW_COST, partition_size
+from flashlearn.fast.work_partition import QUERIES_COST, partition_size
 
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`
 KEYS = gl.constexpr(64)  # of a tile
@@ -76,10 +76,10 @@ class Problem:
 
     @gluon.jit
     def length(self, keys):
-        """How long a head is on the line of all work: ROW_COST and its tiles; not SPLIT: one."""
+        """How long a head is on the line of all work: QUERIES_COST and its tiles; not SPLIT: one."""
         length = keys * 0 + 1
         if self.SPLIT:
-            length = ROW_COST + gl.cdiv(keys, KEYS) - self.first_tile(keys)
+            length = QUERIES_COST + gl.cdiv(keys, KEYS) - self.first_tile(keys)
         return length
 
 
@@ -93,24 +93,24 @@ class Work:
     before: Any  # how much of that head is another CTA's
 
     @gluon.jit
-    def part(self, keys, problem):
-        """The part of the head, which has so many keys, that is this CTA's."""
+    def split(self, keys, problem):
+        """What this CTA computes of its head, which has so many keys."""
         distance = gl.minimum(problem.length(keys) - self.before, self.end - self.at)
         first = problem.first_tile(keys)
         if not problem.SPLIT:
-            return Part(distance, first, gl.cdiv(keys, KEYS))
-        stop = first + gl.maximum(self.before + distance - ROW_COST, 0)
-        return Part(distance, first + gl.maximum(self.before - ROW_COST, 0), stop)
+            return Split(distance, first, gl.cdiv(keys, KEYS))
+        stop = first + gl.maximum(self.before + distance - QUERIES_COST, 0)
+        return Split(distance, first + gl.maximum(self.before - QUERIES_COST, 0), stop)
 
     @gluon.jit
-    def next(self, part):
-        """What is left after a part: it begins with the next head."""
-        return Work(self.at + part.distance, self.end, self.head + 1, self.before * 0)
+    def next(self, split):
+        """What is left after a split: it begins with the next head."""
+        return Work(self.at + split.distance, self.end, self.head + 1, self.before * 0)
 
 
 @aggregate
-class Part:
-    """A CTA's part of a head: how long it is on the line, and its tiles first <= tile < stop."""
+class Split:
+    """What a CTA computes of a head: how long it is on the line, and its tiles of keys, first <= tile < stop."""
 
     distance: Any
     first: Any
@@ -150,12 +150,12 @@ class Queries:
 
 @aggregate
 class Results:
-    """o (B, H_q, N_q, D) and lse (B, H_q, N_q) or None; and those of parts, (programs, 2, ROWS, D) and (programs, 2, ROWS)."""
+    """o (B, H_q, N_q, D) and lse (B, H_q, N_q) or None; and those of splits, (programs, 2, ROWS, D) and (programs, 2, ROWS)."""
 
     o_ptr: Any
     lse_ptr: Any
-    o_part_ptr: Any
-    lse_part_ptr: Any
+    o_splits_ptr: Any
+    lse_splits_ptr: Any
     o_strides: Any
 
 
@@ -182,16 +182,16 @@ def attention_paged_hopper_kernel(
     # descriptors of k and v (P, H_kv, PAGE, D), tiles (1, 1, PIECE, COLUMNS)
     k_desc, v_desc,
     # pointers
-    q_ptr, o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, table_ptr, lengths_ptr, sinks_ptr,
-    # `Strides` of q and o (B, H_q, N_q, D), strides of the table (B, most); lse (B, H_q, N_q), o_part (programs, 2, ROWS, D) and
-    # lse_part are contiguous
+    q_ptr, o_ptr, lse_ptr, o_splits_ptr, lse_splits_ptr, table_ptr, lengths_ptr, sinks_ptr,
+    # `Strides` of q and o (B, H_q, N_q, D), strides of the table (B, most); lse (B, H_q, N_q), o_splits (programs, 2, ROWS, D) and
+    # lse_splits are contiguous
     q_strides, o_strides, stride_tb, stride_tn,
     # sizes; how far back a query attends, the factor on Q K^T, a softcap: None where there is none
     N_q, B, most_keys, pages, left, scale, softcap,
-    H_KV: gl.constexpr, GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, LEAST: gl.constexpr, BLOCK_B: gl.constexpr,
+    H_KV: gl.constexpr, GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, MINIMUM: gl.constexpr, BLOCK_B: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, SPLIT: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """o and lse of this CTA's part of all work: of whole heads, and of at most two parts of heads, which are merged later."""
+    """o and lse of this CTA's partition of all work: of whole heads, and of at most two splits of heads, which are merged later."""
     dtype: gl.constexpr = k_desc.dtype
     CHUNKS: gl.constexpr = (HEAD_DIM + COLUMNS - 1) // COLUMNS  # of the head dimension: each has a buffer of its own
     k_smem = gl.allocate_shared_memory(dtype, [STAGES * CHUNKS, 1, 1, KEYS, COLUMNS], k_desc.layout)
@@ -204,9 +204,9 @@ def attention_paged_hopper_kernel(
     launch_dependents(SPLIT)  # attention_paged_merge_kernel
     k, v = Pipeline(k_smem, full, free, STAGES, CHUNKS), Pipeline(v_smem, full, free, STAGES, CHUNKS)
     problem = Problem(N_q, B, most_keys, pages, left, lengths_ptr, H_KV, GROUP, HEAD_DIM, CHUNKS, CAUSAL, SPLIT)
-    cta = CTA(k, v, work_of_cta(problem, LEAST, BLOCK_B), problem)
+    cta = CTA(k, v, work_of_cta(problem, MINIMUM, BLOCK_B), problem)
     queries = Queries(q_ptr, q_strides, scale, softcap, sinks_ptr)
-    results = Results(o_ptr, lse_ptr, o_part_ptr, lse_part_ptr, o_strides)
+    results = Results(o_ptr, lse_ptr, o_splits_ptr, lse_splits_ptr, o_strides)
     table = Pages(table_ptr, stride_tb, stride_tn, PAGE)
     gl.warp_specialize([(consume, (cta, queries, results)), (load, (cta, table, k_desc, v_desc))], [1], [64])
 
@@ -217,26 +217,26 @@ def add(a, b):
 
 
 @gluon.jit
-def work_of_cta(problem, LEAST: gl.constexpr, BLOCK_B: gl.constexpr):
-    """This CTA's part of the line of all work, as `work` and `find` of `flashlearn.fast.paged`."""
+def work_of_cta(problem, MINIMUM: gl.constexpr, BLOCK_B: gl.constexpr):
+    """This CTA's partition of all work, as `line_of_work` and `find` of `flashlearn.fast.paged` have it."""
     program, programs = gl.program_id(0), gl.num_programs(0)
     if not problem.SPLIT:  # heads, whatever their lengths
-        share = gl.cdiv(problem.B * problem.H_KV, programs)
-        at = program * share
-        return Work(at, gl.minimum(at + share, problem.B * problem.H_KV), at, at * 0)
+        size = gl.cdiv(problem.B * problem.H_KV, programs)
+        at = program * size
+        return Work(at, gl.minimum(at + size, problem.B * problem.H_KV), at, at * 0)
     LANES: gl.constexpr = gl.BlockedLayout([max(BLOCK_B // 128, 1)], [32], [4], [0])
     b = gl.arange(0, BLOCK_B, LANES)
     lengths = gl.where(b < problem.B, problem.length(problem.keys_in(b)), 0)  # (BLOCK_B,), of a head of each sequence
     ends = gl.associative_scan(lengths, 0, add) * problem.H_KV  # where each sequence ends on the line
     total = gl.max(ends, 0)
-    share = partition_size(total, gl.max(lengths, 0), programs, LEAST)
-    at = program * share
+    size = partition_size(total, gl.max(lengths, 0), programs, MINIMUM)
+    at = program * size
     over = ends <= at
     sequence = gl.sum(over.to(gl.int32), 0)
     begins = gl.max(gl.where(over, ends, 0), 0)
     mine = gl.maximum(gl.sum(gl.where(b == sequence, lengths, 0), 0), 1)
     head = sequence * problem.H_KV + (at - begins) // mine
-    return Work(at, gl.minimum(at + share, total), head, (at - begins) % mine)
+    return Work(at, gl.minimum(at + size, total), head, (at - begins) % mine)
 
 
 @gluon.jit
@@ -258,10 +258,10 @@ def load(cta, table, k_desc, v_desc):
     while work.at < work.end:
         b, head = work.head // problem.H_KV, work.head % problem.H_KV
         keys = problem.keys_in(b)
-        part = work.part(keys, problem)
+        split = work.split(keys, problem)
         row_ptr = table.ptr + b.to(gl.int64) * table.stride_b
-        numbers = pages_of(row_ptr, part.first, keys, problem.pages, table)
-        for tile in range(part.first, part.stop):
+        numbers = pages_of(row_ptr, split.first, keys, problem.pages, table)
+        for tile in range(split.first, split.stop):
             numbers_next = pages_of(row_ptr, tile + 1, keys, problem.pages, table)  # an iteration ahead
             cta.k.producer_acquire(t)
             for p in gl.static_range(KEYS // PIECE):
@@ -273,7 +273,7 @@ def load(cta, table, k_desc, v_desc):
                     mbarrier.arrive(cta.k.full.index(cta.k.index(t)), count=1)
             numbers = numbers_next
             t += 1
-        work = work.next(part)
+        work = work.next(split)
 
 
 @gluon.jit
@@ -302,19 +302,19 @@ def consume(cta, queries, results):
             q = q + (gl.convert_layout(q_next[c], Q_LAYOUT),)
         q_next = queries_of(work.head + 1, queries, problem)  # loaded while this head is computed
         number = problem.keys_in(work.head // problem.H_KV)
-        part = work.part(number, problem)
+        split = work.split(number, problem)
         keys = keys_of(number, problem, S_LAYOUT)
-        full_stop = end_of_full_tiles(number, part, problem)
+        full_stop = end_of_full_tiles(number, split, problem)
         state = initial_state(work, queries, problem, S_LAYOUT)
-        for tile in range(part.first, full_stop):
+        for tile in range(split.first, full_stop):
             state = update(t, tile, q, keys, state, cta, queries, False)
             t += 1
-        for tile in range(full_stop, part.stop):
+        for tile in range(full_stop, split.stop):
             state = update(t, tile, q, keys, state, cta, queries, True)
             t += 1
-        whole = part.distance == problem.length(number)
+        whole = split.distance == problem.length(number)
         finish(work, whole, state, results, problem, cta.k.smem.dtype)
-        work = work.next(part)
+        work = work.next(split)
 
 
 @gluon.jit
@@ -349,14 +349,14 @@ def keys_of(number, problem, S_LAYOUT: gl.constexpr):
 
 
 @gluon.jit
-def end_of_full_tiles(number, part, problem):
-    """The first tile, of a part of a head with so many keys, that needs a mask."""
+def end_of_full_tiles(number, split, problem):
+    """The first tile, of a split of a head with so many keys, that needs a mask."""
     full_stop = number // KEYS
     if problem.CAUSAL:
         full_stop = gl.maximum(number - problem.N_q + 1, 0) // KEYS
     if problem.left is not None:
-        full_stop = part.first
-    return gl.minimum(gl.maximum(full_stop, part.first), part.stop)
+        full_stop = split.first
+    return gl.minimum(gl.maximum(full_stop, split.first), split.stop)
 
 
 @gluon.jit
@@ -414,7 +414,7 @@ def update(t, tile, q, keys, state, cta, queries, MASKED: gl.constexpr):
 
 @gluon.jit
 def finish(work, whole, state, results, problem, dtype: gl.constexpr):
-    """o and lse of a head, or, if it is not whole, of this part of it, to be merged."""
+    """o and lse of a head, or, if it is not whole, of this split of it, to be merged."""
     S_LAYOUT: gl.constexpr = state.l_i.type.layout
     HEAD_DIM: gl.constexpr = problem.HEAD_DIM
     i = gl.arange(0, ROWS, gl.SliceLayout(1, S_LAYOUT))
@@ -424,8 +424,8 @@ def finish(work, whole, state, results, problem, dtype: gl.constexpr):
     lse = state.m_i + gl.log2(l_i) * LN_2
     b, query = (work.head // problem.H_KV).to(gl.int64), (i // problem.GROUP).to(gl.int64)
     q_head = (work.head % problem.H_KV * problem.GROUP + i % problem.GROUP).to(gl.int64)
-    # part 1 has the beginning of a head, part 0 has not
-    part = (gl.program_id(0) * 2 + gl.where(work.before == 0, 1, 0)).to(gl.int64) * ROWS + i
+    # split 1 of a CTA has the first keys of a head, split 0 has not
+    index = (gl.program_id(0) * 2 + gl.where(work.before == 0, 1, 0)).to(gl.int64) * ROWS + i
     strides = results.o_strides
     for c in gl.static_range(problem.CHUNKS):
         d = c * COLUMNS + gl.arange(0, COLUMNS, gl.SliceLayout(0, S_LAYOUT)).to(gl.int64)
@@ -435,10 +435,10 @@ def finish(work, whole, state, results, problem, dtype: gl.constexpr):
             rows = results.o_ptr + b * strides.b + (q_head * strides.h + query * strides.n)[:, None]
             gl.store(rows + d[None, :] * strides.d, o.to(dtype), mask=mask)
         elif problem.SPLIT:
-            gl.store(results.o_part_ptr + part[:, None] * HEAD_DIM + d[None, :], o, mask=mask)
+            gl.store(results.o_splits_ptr + index[:, None] * HEAD_DIM + d[None, :], o, mask=mask)
     if whole:
         if results.lse_ptr is not None:
             offsets = (b * problem.H_KV * problem.GROUP + q_head) * problem.N_q + query
             gl.store(results.lse_ptr + offsets, lse, mask=there)
     elif problem.SPLIT:
-        gl.store(results.lse_part_ptr + part, lse, mask=there)
+        gl.store(results.lse_splits_ptr + index, lse, mask=there)
