@@ -31,15 +31,23 @@ def _splits(name, hint, *args):
 
 
 PAGE_CASES = (
-    _page("one sequence", "page t // page of the sequence, place t % page", 0, 0, range(16), 4, BY_HEAD),
-    _page("another head", "a head is stride_h further on in its page", 0, 1, range(16), 4, BY_HEAD),
-    _page("another sequence", "every sequence has its row of the table", 1, 0, range(16), 4, BY_HEAD),
-    _page("in no order", "the tokens that are asked for may be any", 1, 1, (9, 0, 14, 3), 4, BY_HEAD),
-    _page("heads inside", "only the strides say how a page is arranged", 0, 1, range(16), 4, BY_TOKEN),
-    _page("pages of one", "then the table has a number for every token", 1, 0, range(4), 1, (32, 16, 16)),
+    _page(
+        "one sequence",
+        "the token is in page t // page of the sequence, at position t % page",
+        0,
+        0,
+        range(16),
+        4,
+        BY_HEAD,
+    ),
+    _page("another head", "head h begins h * stride_h after the start of the page", 0, 1, range(16), 4, BY_HEAD),
+    _page("another sequence", "each sequence has its own row of the table", 1, 0, range(16), 4, BY_HEAD),
+    _page("in no order", "the tokens t may be in any order", 1, 1, (9, 0, 14, 3), 4, BY_HEAD),
+    _page("heads inside", "only the strides say how a page is laid out", 0, 1, range(16), 4, BY_TOKEN),
+    _page("pages of one", "in this case the table has a number for every token", 1, 0, range(4), 1, (32, 16, 16)),
     _page(
         "a large pool",
-        "an int32 holds numbers below 2^31: widen the page number before it is multiplied",
+        "an int32 holds numbers below 2^31: convert the page number to int64 before the product",
         b=0,
         h=3,
         t=range(32),
@@ -49,24 +57,24 @@ PAGE_CASES = (
     ),
 )
 WASTE_CASES = (
-    _waste("three requests", "room minus what is used, for each of both", 5, 9, 14, page=4),
-    _waste("just full", "a page that is full to the last token wastes nothing", 8, 16, 3, page=4),
-    _waste("one request", "it is the longest itself; its page has room left", 7, page=16),
+    _waste("three requests", "room minus tokens, for both", 5, 9, 14, page=4),
+    _waste("just full", "a full page wastes nothing", 8, 16, 3, page=4),
+    _waste("one request", "it is the longest request itself; its page has room left", 7, page=16),
     _waste("pages of one", "pages of one token are always full", 5, 9, 2, page=1),
     _waste("nothing yet", "a request without tokens needs no page", 0, 6, 11, page=8),
-    _waste("all alike", "who is as long as the longest wastes nothing", 12, 12, 12, page=8),
-    _waste("one long, many short", "the longest decides for all", 4000, 130, 70, 12, 257, page=16),
+    _waste("all alike", "a request as long as the longest wastes nothing", 12, 12, 12, page=8),
+    _waste("one long, many short", "the longest decides the room of all", 4000, 130, 70, 12, 257, page=16),
 )
 SPLITS_CASES = (
-    _splits("one long request", "8 key heads share 264 places", 1, 32, 8, 65536, 264, 256),
-    _splits("a batch", "every request has programs of its own; none may wait", 5, 32, 4, 65536, 264, 256),
-    _splits("few keys", "a piece of few keys costs its merge, and saves nothing", 2, 32, 8, 1100, 264, 256),
-    _splits("many requests", "without a cut the GPU is full: one piece", 64, 32, 8, 65536, 264, 256),
-    _splits("a short one", "keys that are too few for a piece are one piece", 1, 8, 8, 100, 264, 256),
-    _splits("no sharing", "with as many key heads as query heads, each has its own", 2, 16, 16, 32768, 264, 256),
+    _splits("one long request", "264 programs run at once, for 8 key heads", 1, 32, 8, 65536, 264, 256),
+    _splits("a batch", "every request has its own programs, and none may wait", 5, 32, 4, 65536, 264, 256),
+    _splits("few keys", "a short piece costs a merge and saves nothing", 2, 32, 8, 1100, 264, 256),
+    _splits("many requests", "the GPU is full without a cut: one piece", 64, 32, 8, 65536, 264, 256),
+    _splits("a short one", "too few keys for a cut are one piece", 1, 8, 8, 100, 264, 256),
+    _splits("no sharing", "here every query head has its own key head", 2, 16, 16, 32768, 264, 256),
     _splits("another GPU", "round both limits down", 3, 16, 2, 5000, 100, 128),
-    _splits("nearly five pieces", "a piece has `least` keys or more: round down", 1, 8, 8, 1200, 264, 256),
-    _splits("many places", "keys for pieces are counted in `least`, places in programs", 1, 8, 8, 65536, 528, 1024),
+    _splits("nearly five pieces", "a piece has at least `least` keys: round down", 1, 8, 8, 1200, 264, 256),
+    _splits("many places", "compute both limits: keys for pieces, room for programs", 1, 8, 8, 65536, 528, 1024),
 )
 
 EXERCISES = (
@@ -77,34 +85,34 @@ EXERCISES = (
         page_solution,
         PAGE_CASES,
         hints=(
-            "A book of pages: on which page is word t, and which word of that page is it? Who knows where the page lies?",
-            "The table, at row b and column t // page, has the number of the page in the pool. Three strides lead on from there.",
+            "Think of a book: on which page is word t, and which word of that page is it? What says where in the pool this page is?",
+            "Row b and column t // page of the table hold the number of the page in the pool. Then multiply by three strides.",
             "number = page_table[..., ...].long(); return number * ... + h * ... + (t % page) * ...",
         ),
         core=("another sequence", "another head"),
     ),
     Exercise(
         "waste",
-        "wasted(lengths, page) -> (tokens of room not used if every request gets room for the longest, tokens of room not used if "
+        "wasted(lengths, page) -> (empty room in tokens if every request gets room for the longest, empty room in tokens if "
         "every request gets as many pages of `page` tokens as it needs)",
         waste_solution,
         WASTE_CASES,
         hints=(
             "Draw each request as a bar of boxes. Which boxes are empty, up to the longest bar, and up to the next page boundary?",
-            "By the longest: how many requests, times the longest, less what is used. By pages: round every length up to whole pages.",
+            "By the longest: the number of requests times the longest, minus all tokens. By pages: round every length up to whole pages.",
             "return len(lengths) * ... - ..., sum(... % page for n in lengths); in Python -5 % 4 is 3",
         ),
         values=("by the longest", "by pages"),
     ),
     Exercise(
         "splits",
-        "splits(B, H_q, H_kv, N_k, at_once, least) -> the most pieces into which the N_k keys of every request and key head can be "
-        "cut, with a program for each piece, all running at once, and at least `least` keys in a piece; 1 if no cut is possible",
+        "splits(B, H_q, H_kv, N_k, at_once, least) -> the maximum number of pieces for the N_k keys of every request and key head; "
+        "each piece has a program, all run at once, and each piece has at least `least` keys; 1 if no cut is possible",
         splits_solution,
         SPLITS_CASES,
         hints=(
-            "How many programs are there before you cut? How many times as many may run at once?",
-            "Two limits, both rounded down: places for programs, and keys for pieces. The smaller one counts, and never 0.",
+            "How many programs are there before the cut? By which factor may their number grow?",
+            "There are two limits, both rounded down: room for programs, and keys for pieces. Take the smaller one, but at least 1.",
             "return max(1, min(at_once // (... * ...), ... // ...))",
         ),
     ),
