@@ -1,4 +1,4 @@
-# An image to grade notebooks in; notebooks/INSTRUCTORS.md says how, under "In a container". Build it from what git holds:
+# An image to grade notebooks in; notebooks/GRADING.md says how, under "In a container". Build it from what git holds:
 #     git archive HEAD | docker build --tag flashlearn -
 FROM python:3.11-slim
 WORKDIR /flashlearn

@@ -23,7 +23,6 @@ from flashlearn.grading import kernel
 from flashlearn.grading.__main__ import cell, grade_notebook, grades, main, table
 from flashlearn.grading.notebook import NotANotebook, chapter, code_cells
 from flashlearn.grading.record import FILE, TOKEN, Entry, Record
-from flashlearn.grading.sandbox import NOTEBOOK
 from flashlearn.grading.strict import MOST_TRIES
 from tests.slow import slow
 
@@ -230,7 +229,7 @@ def test_a_check_leaves_its_outcome_only_in_a_grading_run(tmp_path, monkeypatch)
 )
 def test_a_record_is_read_with_care(line, tmp_path):
     """Only known exercises, with as many tests as they have, and no more of them passed."""
-    assert FILE == "FLASHLEARN_RECORD" and TOKEN == "FLASHLEARN_RECORD_TOKEN"  # in INSTRUCTORS.md
+    assert FILE == "FLASHLEARN_RECORD" and TOKEN == "FLASHLEARN_RECORD_TOKEN"  # in GRADING.md
     record = Record(tmp_path)
     good = f'["{record.token}", "03.merge", 5, 6, "", false]'
     record.path.write_bytes(f"{line.replace('TOKEN', record.token)}\n{good}\n".encode("latin-1", "replace"))
@@ -436,17 +435,14 @@ def test_a_table_for_people_and_progress_for_those_who_watch(tmp_path, capsys, m
 
 
 def test_numbers_of_the_guide():
-    """What INSTRUCTORS.md says of limits."""
-    guide = " ".join(Path("notebooks/INSTRUCTORS.md").read_text(encoding="utf-8").split())
-    memory = grade_notebook.__defaults__[1]
-    assert f"`--memory 2` gives each of its processes 2 GB ({memory:.0f} GB unless told)" in guide
-    assert f"ends a notebook after {NOTEBOOK} times that" in guide
+    """What GRADING.md says of limits."""
+    guide = " ".join(Path("notebooks/GRADING.md").read_text(encoding="utf-8").split())
     assert MOST_TRIES == 10 and "the first ten functions count" in guide
 
 
 @pytest.mark.slow
 def test_mutants_killed_in_an_untouched_notebook_12():
-    guide = " ".join(Path("notebooks/INSTRUCTORS.md").read_text(encoding="utf-8").split())
+    guide = " ".join(Path("notebooks/GRADING.md").read_text(encoding="utf-8").split())
     (example,) = (
         source for source in code_cells(Path("notebooks/12_triton_forward.ipynb")) if "run_lab(looks" in source
     )

@@ -18,7 +18,10 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 
 import flashlearn as fl
+from flashlearn.__main__ import COMMANDS
+from flashlearn.__main__ import main as flashlearn_command
 from flashlearn.cost import standard_backward_cost, standard_cost, two_pass_backward_cost, v2_cost
+from flashlearn.course import MINUTES
 from flashlearn.course.triton_forward.mutation_lab import MUTANTS
 from flashlearn.exercises import EXERCISES
 from flashlearn.exercises.assessment import grade
@@ -33,11 +36,9 @@ from flashlearn.show.player import AHEAD
 from tools.lecture import runs
 
 ROOT = Path(__file__).parent.parent
-GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
-(WEEKS,) = (
-    [[cell.strip() for cell in row.strip("|").split("|")] for row in re.findall(r"^\|.*\|$", part, flags=re.MULTILINE)]
-    for part in GUIDE[: GUIDE.index("## Grading with the checks")].split("## Four weeks")[1:]
-)
+GUIDE, GRADING = ((ROOT / "notebooks" / name).read_text(encoding="utf-8") for name in ("INSTRUCTORS.md", "GRADING.md"))
+BOTH = GUIDE + GRADING
+SESSIONS = re.split(r"^### Session ", GUIDE[: GUIDE.index("\n## One lecture")], flags=re.MULTILINE)[1:]
 
 
 def in_one_line(text: str) -> str:
@@ -45,18 +46,19 @@ def in_one_line(text: str) -> str:
 
 
 def test_exercises_are_there():
-    named = set(re.findall(r"`(\d\d\.[a-z_]+)`", GUIDE))
+    named = set(re.findall(r"`(\d\d\.[a-z_]+)`", BOTH)) | set(re.findall(r"^\| (\d\d\.\w+) \|", GRADING, flags=re.M))
     assert named - {"12.mutants"} <= set(EXERCISES), named - set(EXERCISES)
     assert len(named) > 20
 
 
 def test_files_are_there():
-    for name in re.findall(r"`(flashlearn/[a-z_/]+)`", GUIDE):
+    for name in re.findall(r"`((?:flashlearn|tools)/[a-z_/.]+)`", BOTH):
         assert (ROOT / name).exists(), name
 
 
-def test_headings_do_not_skip_a_level():
-    levels = [len(mark) for mark in re.findall(r"^(#+) ", GUIDE, flags=re.MULTILINE)]
+@pytest.mark.parametrize("guide", [GUIDE, GRADING], ids=["guide", "grading"])
+def test_headings_do_not_skip_a_level(guide):
+    levels = [len(mark) for mark in re.findall(r"^(#+) ", guide, flags=re.MULTILINE)]
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after <= before + 1 for before, after in zip(levels, levels[1:], strict=False))
 
@@ -150,19 +152,44 @@ def test_products_of_the_lecture():
     assert two_pass_backward_cost(*sizes).flops > standard_backward_cost(*sizes).flops
 
 
-def test_weeks():
-    assert [row[0][0] for row in WEEKS[2:]] == ["1", "2", "3", "4"] and "or in four weeks" in GUIDE
-    for row in WEEKS[2:]:
-        notebooks = set(re.findall(r"\d\d", row[1]))
-        assert {name[1:3] for name in re.findall(r"`\d\d\.", row[3])} <= notebooks
-    listed = [number for row in WEEKS[2:] for number in re.findall(r"\d\d", row[1])]
-    assert listed == [f"{number:02d}" for number in range(1, len(listed) + 1)]
-    assert len(listed) + 1 == len(list((ROOT / "notebooks").glob("*.ipynb"))), "and 00 is homework before the first"
+def test_minutes_are_those_of_the_course():
+    rows = re.findall(r"^\| .* \| ((?:\d\d: \d+(?:, )?)+) \| (\d+) \|$", GUIDE, flags=re.MULTILINE)
+    said = {}
+    for pairs, total in rows:
+        minutes = {number: int(each) for number, each in re.findall(r"(\d\d): (\d+)", pairs)}
+        assert sum(minutes.values()) == int(total)
+        said |= minutes
+    assert said == MINUTES
+
+
+def bullet(session: str, name: str) -> str:
+    (text,) = re.findall(rf"^- \*\*{name}:\*\* ((?:.|\n  )*)", session, flags=re.MULTILINE)
+    return text
+
+
+def test_eight_sessions_take_every_notebook_once_and_exercises_that_were_read():
+    assert [session[0] for session in SESSIONS] == list("12345678") and "## Eight sessions" in GUIDE
+    taken = []
+    for session in SESSIONS:
+        taken += re.findall(r"\b\d\d\b", bullet(session, "Notebooks"))
+        exercises = re.findall(r"`(\d\d)\.\w+`", session)
+        assert exercises and set(exercises) <= {*taken, "00"}
+        assert all(bullet(session, name) for name in ("Project", "Students do", "Expect to hear"))
+    assert taken == sorted(MINUTES)[1:], "and 00 is read before the first session"
+    assert all(re.search(r"read (\d\d)", bullet(session, "Homework"))[1] in MINUTES for session in SESSIONS[:-1])
+
+
+def test_both_variants_have_ninety_minutes():
+    rows = re.findall(r"^\| ([12]) \| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE)
+    for lecture in "12":
+        times = [(int(start), int(end)) for number, start, end, _ in rows if number == lecture]
+        assert times[0][0] == 0 and times[-1][1] == 45
+        assert all(before[1] == after[0] for before, after in zip(times, times[1:], strict=False))
 
 
 def test_lines_that_the_grading_command_would_print():
     lines = re.findall(
-        r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+) +(\d+) %(.*)$", GUIDE, flags=re.MULTILINE
+        r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+) +(\d+) %(.*)$", GRADING, flags=re.MULTILINE
     )
     assert len(lines) >= 4
     for name, passed, of, percent, said in lines:
@@ -179,35 +206,42 @@ def test_lines_that_the_grading_command_would_print():
 
 
 def test_numbers_of_the_grading_part():
-    (seconds,) = re.findall(r"\((\d+) unless told\)", GUIDE)
-    assert f"ends a notebook after {NOTEBOOK} times that" in in_one_line(GUIDE)
+    (seconds, times), (gigabytes,) = (
+        re.search(rf"^\| `--{name} \d+` \| .*{words}", GRADING, flags=re.MULTILINE).groups()
+        for name, words in (
+            ("timeout", r"\(default: (\d+)\); a notebook has (\d+) times"),
+            ("memory", r"\(default: (\d+)\)"),
+        )
+    )
+    assert int(times) == NOTEBOOK
+    assert int(gigabytes) == inspect.signature(grade_notebook).parameters["memory"].default
     assert int(seconds) == inspect.signature(grade_notebook).parameters["timeout"].default
-    (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GUIDE).groups()
+    (least, most) = re.search(r"as long as its notebooks do, (\d+) to (\d+) s each", GRADING).groups()
     recorded = [notebook["seconds"] for notebook in load("laptop")["notebooks"]]
     assert int(least) <= min(recorded) and max(recorded) <= int(most) < 2 * max(recorded)
-    assert f"at most {MOST_WITHOUT_CORE:.0%}".replace("%", " %") + " where a core test failed" in GUIDE
-    assert f"notebook, {', '.join(Grade._fields[1:])}. A cell" in in_one_line(GUIDE)
+    assert f"at most {MOST_WITHOUT_CORE:.0%}".replace("%", " %") + " if a core test failed" in GRADING
+    assert f"notebook, {', '.join(Grade._fields[1:])}. A cell" in in_one_line(GRADING)
     counts = [len(exercise.cases) for exercise in EXERCISES.values()]
-    assert f"a check that runs {min(counts)} to {max(counts)} named tests" in GUIDE
-    assert "shows the first of three hints" in GUIDE
+    assert f"a check that runs {min(counts)} to {max(counts)} named tests" in GRADING
+    assert "shows the first of three hints" in GRADING
     assert {len(exercise.hints) for exercise in EXERCISES.values()} == {3}
 
 
 def test_what_an_examination_keeps_out():
-    (open_there,) = re.findall(r"no bodies of these functions, but for (.*?) \|", GUIDE)
+    (open_there,) = re.findall(r"no bodies of these functions, except (.*?) \|", GRADING)
     assert open_there == "`causal_mask`, `placement` and, in `08.block`, `v2_cost`"
     assert "flashlearn.core.mask.causal_mask" in OTHERS and KEPT["cost/roofline.py"] == ("placement",)
     assert PROVIDED == {"08.block": ("flashlearn.cost.formulas.v2_cost",)}
-    assert "Linux 5.13 or later" in NO_SANDBOX and "(Linux 5.13 or later; TCP from Linux 6.7)" in GUIDE
+    assert "Linux 5.13 or later" in NO_SANDBOX and "(Linux 5.13 or later; TCP from Linux 6.7)" in GRADING
 
 
 def test_what_the_command_says_of_the_lab_and_of_missing_files(tmp_path):
     lab = json.loads((ROOT / "notebooks" / "12_triton_forward.ipynb").read_text(encoding="utf-8"))
     assert f"1 of {len(MUTANTS)} mutants killed" in json.dumps(lab)
-    assert f"has 1 of {len(MUTANTS)} in a notebook that nobody has touched" in in_one_line(GUIDE)
+    assert f"has 1 of {len(MUTANTS)} in a notebook that nobody has touched" in in_one_line(GRADING)
     with pytest.raises(SystemExit) as ended:
         grading_command([str(tmp_path / "03_missing.ipynb")])
-    assert f"ends the command before anything runs, with exit code {ended.value.code}" in in_one_line(GUIDE)
+    assert f"ends the command before anything runs, with exit code {ended.value.code}" in in_one_line(GRADING)
 
 
 def test_explorer_has_what_the_closing_task_asks_for():
@@ -241,7 +275,7 @@ def test_what_runs_in_projector_mode_is_saved_as_it_looks():
 
 def blocks() -> list[str]:
     """The indented blocks of the guide, as one would type them."""
-    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}|\n {4}))+", GUIDE, flags=re.MULTILINE)
+    found = re.findall(r"(?:^ {4}.*\n|^\n(?= {4}|\n {4}))+", BOTH, flags=re.MULTILINE)
     return [textwrap.dedent(block).strip() for block in found]
 
 
@@ -249,22 +283,35 @@ def test_commands_name_what_is_there():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     commands = [block for block in blocks() if re.match(r"(python|make|git|docker) ", block)]
     text = "\n".join(commands)
-    targets = re.findall(r"make ([a-z]+)", text)
-    assert len(commands) >= 7 and targets == ["lecture", "lecture"] and "\nlecture: " in makefile
+    targets = set(re.findall(r"make ([a-z]+)", text + "".join(re.findall(r"`make [a-z]+`", BOTH))))
+    assert len(commands) >= 7 and {"lecture", "lab", "book"} <= targets
+    assert all(f"\n{target}: " in makefile for target in targets)
     modules = set(re.findall(r"-m ([a-z._]+)", text))
-    assert modules == {"flashlearn.grading", "flashlearn.show.course_map"}
-    assert all(importlib.util.find_spec(name) for name in modules)
+    assert modules == {"flashlearn", "flashlearn.show.course_map"}
+    assert importlib.util.find_spec("flashlearn.show.course_map")
 
 
-@pytest.mark.slow
-def test_options_of_the_grading_command_exist(capsys):
+def command_lines() -> dict[str, set[str]]:
+    """The commands of `python -m flashlearn` that the guides call -> the options that they give them."""
+    found: dict[str, set[str]] = {}
+    for line in re.findall(r"-m flashlearn (.*)", "\n".join(blocks())):
+        found.setdefault(line.split()[0], set()).update(re.findall(r"--[a-z-]+", line))
+    found["grade"] |= set(re.findall(r"^\| `(--[a-z-]+)", GRADING, flags=re.MULTILINE))
+    found["export"] |= {"--notebook", "--form", "--points"}
+    return found
+
+
+@pytest.mark.parametrize("name, options", command_lines().items())
+def test_options_of_the_commands_exist(name, options, capsys):
     with pytest.raises(SystemExit):
-        grading_command(["--help"])
+        flashlearn_command([name, "--help"])
     told = capsys.readouterr().out
-    grading = [block for block in blocks() if "flashlearn.grading" in block and block.startswith("python")]
-    options = set(re.findall(r"--[a-z-]+", "\n".join(grading))) | set(re.findall(r"`(--[a-z-]+)[ `]", GUIDE))
-    assert {"--strict", "--csv", "--own-work", "--timeout", "--memory"} <= options
-    assert all(option in told for option in options), options
+    assert name in COMMANDS and all(option in told for option in options), options
+
+
+def test_the_guides_show_every_command():
+    assert set(command_lines()) == set(COMMANDS)
+    assert {"--strict", "--csv", "--own-work", "--timeout", "--memory"} <= command_lines()["grade"]
 
 
 @pytest.mark.slow
@@ -292,7 +339,7 @@ def test_the_image_for_grading_is_what_the_guide_says():
     (install,) = [line for line in lines if line.startswith("RUN ")]
     (extra,) = re.findall(r"'\.\[([a-z,]+)\]'", install)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert extra in project["optional-dependencies"] and f"the extra `{extra}`" in GUIDE
+    assert extra in project["optional-dependencies"] and f"the extra `{extra}`" in GRADING
     assert "-c constraints.txt" in install
-    (built,), (run,) = re.findall(r"docker build --tag (\w+) -\n", GUIDE), re.findall(r':/in:ro" (\w+) \\\n', GUIDE)
+    (built,), (run,) = re.findall(r"docker build --tag (\w+) -\n", GRADING), re.findall(r':/in:ro" (\w+) \\\n', GRADING)
     assert built == run

@@ -30,7 +30,7 @@ def course(tmp_path):
     source.mkdir()
     (source / "00_a.ipynb").write_text(notebook("x = 'ℓ'", outputs=[OUTPUT]), encoding="utf-8")
     (source / "01_b.ipynb").write_text(notebook("y = 2"), encoding="utf-8")
-    for name in ("14_appendix.md", "INSTRUCTORS.md"):
+    for name in ("14_appendix.md", *my_course.NOT_FOR_STUDENTS):
         (source / name).write_text("# Words\n", encoding="utf-8")
     return source, mine
 

@@ -310,7 +310,7 @@ check("13.ds", ds_t)
 
 @pytest.mark.slow
 def test_an_exercise_of_ones_own_comes_by_standard_input(tmp_path):
-    """As INSTRUCTORS.md says: what is in no file cannot be read from one, nor in the memory of the process (Linux)."""
+    """As GRADING.md says: what is in no file cannot be read from one, nor in the memory of the process (Linux)."""
     ours = "check('90.double', lambda x: x + x)\ncheck('00.scores', lambda q, k: q @ k.T)"
     path = submission(tmp_path / "90_exam.ipynb", FIRST, ours)
     command = [sys.executable, "-P", "-", "--strict", "--csv", str(path)]

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 NOTEBOOKS, MINE = ROOT / "notebooks", ROOT / "my_course"
 NOTE = ".handed_out.json"
-NOT_FOR_STUDENTS = ("INSTRUCTORS.md",)
+NOT_FOR_STUDENTS = ("INSTRUCTORS.md", "GRADING.md")
 
 
 def cleared(text: str) -> str:

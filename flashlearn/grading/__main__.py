@@ -12,7 +12,7 @@ file's name, anywhere in it, identify the notebook. A missing file ends the comm
 is no notebook is a line of the table. Linux, macOS or WSL is needed.
 
 With --strict, for examinations, the functions that a notebook passes to its checks are called in a process of their own
-and compared here: only what they return counts. notebooks/INSTRUCTORS.md says what is not prevented. An answer that calls
+and compared here: only what they return counts. notebooks/GRADING.md says what is not prevented. An answer that calls
 a function that does the whole task, such as torch.softmax, passes with a remark; with --own-work it fails, unless it
 hides the call, for example in a thread.
 
@@ -133,7 +133,7 @@ def cell(value: object) -> object:
 WINDOWS = "what a notebook starts cannot be limited and ended there. Install WSL (`wsl --install`) and grade inside it"
 NO_SANDBOX = (
     "expected Landlock (Linux 5.13 or later), got none: answers can read your files, the solutions among them, and use the "
-    "network. Grade on such a Linux, or read the section on examinations in notebooks/INSTRUCTORS.md"
+    "network. Grade on such a Linux, or read the section on examinations in notebooks/GRADING.md"
 )
 
 

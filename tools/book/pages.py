@@ -6,7 +6,6 @@ import ast
 import base64
 import html
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from tools.book.theme import without_number
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
 ASKS = {PREDICT: "predict", SENTENCE: "sentence"}  # data -> the class of what book/_static/predict.js makes of them
+GUIDES = ("INSTRUCTORS.md", "GRADING.md")
 MAP = 'Every algorithm with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
 
 
@@ -124,7 +124,11 @@ class Book:
         (self.source / "index.md").write_text(
             first + contents(sorted([*notebooks, *appendices], key=chapter_order)), encoding="utf-8"
         )
-        shutil.copy(self.root / "notebooks" / "INSTRUCTORS.md", self.source / "instructors.md")
+        for name in GUIDES:
+            text = (self.root / "notebooks" / name).read_text(encoding="utf-8")
+            for guide in GUIDES:
+                text = text.replace(f"]({guide})", f"]({guide.lower()})")
+            (self.source / name.lower()).write_text(text, encoding="utf-8")
         self.map()
 
     def cards(self, notebooks: list[Path]) -> str:
@@ -164,7 +168,7 @@ def contents(notebooks: list[Path]) -> str:
     for path in notebooks:
         parts.setdefault(part_of(path.stem[:2]), []).append(entry(path))
     parts["All of it"] = ["map"]
-    parts["For those who teach"] = ["instructors"]
+    parts["For those who teach"] = ["instructors", "grading"]
     parts["For those who build on it"] = ["api"]
     return "".join(
         "\n".join(["", "```{toctree}", ":hidden:", f":caption: {part}", *inside, "```", ""])
