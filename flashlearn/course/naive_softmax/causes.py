@@ -26,7 +26,7 @@ def the_weights(softmax):
                 return f"the larger a logit, the smaller its weight: the weights fall as {math.exp(-powers[0]):.4g}^-x, where e^x is expected"
             return f"the weights grow as {math.exp(powers[0]):.4g}^x, where e^x is expected: the base is e, torch.exp"
     if abs(p.exp().sum().item() - 1) < 1e-6:
-        return "what comes back is the logarithm of the weights"
+        return "the result is the logarithm of the weights"
     if abs(total - 1) > 1e-6:
         return f"the weights add up to {total:.4g}, not to 1: divide exp(x) by the sum of exp(x)"
     return ""
@@ -41,7 +41,7 @@ def rows_are_apart(softmax):
     if torch.allclose(p.sum(0), torch.ones_like(p[0]), atol=1e-6):
         return "the columns add up to 1, not the rows: sum over the last dimension, dim=-1"
     return (
-        "a row comes out differently when another stands beside it: each row has its own sum, and its own maximum "
+        "the result for a row depends on the other rows: each row has its own sum, and its own maximum "
         "where one is taken, over dim=-1 with keepdim=True"
     )
 
@@ -52,12 +52,12 @@ def the_edge(smallest_overflow):
         got = float(smallest_overflow(dtype))
         x, name = torch.tensor(got, dtype=dtype), str(dtype).removeprefix("torch.")
         if x.double().item() != got:
-            told = f"{got!r} is no number of {name}, which would round it to {x.item()!r}"
-            return f"{told}: bisect in tensors of that dtype"
+            said = f"{got!r} is not a number of {name}, which rounds it to {x.item()!r}"
+            return f"{said}: bisect in tensors of that dtype"
         if torch.exp(x).isfinite():
             near = torch.exp(_neighbour(x, 1)).isinf()
-            told = "the answer is the next number" if near else "it is too small"
-            return f"in {name} exp({got!r}) is still finite: {told}"
+            said = "the answer is the next number" if near else "it is too small"
+            return f"in {name} exp({got!r}) is still finite: {said}"
         if torch.exp(_neighbour(x, -1)).isinf():
             return f"in {name} exp of {got!r} is inf, but so is that of the next smaller number: it is too large"
     return ""

@@ -25,22 +25,22 @@ def _edge(dtype):
 
 
 SOFTMAX_CASES = (
-    Case("one row", softmax_of(X), "exponentiate every x_j, then divide by the sum of them all"),
+    Case("one row", softmax_of(X), "take the exponential of every entry, then divide by the sum of all exponentials"),
     Case(
         "negative logits",
         softmax_of(-X),
-        "exp takes negative numbers as they are, and exp(-1) is not exp(1): do not take abs",
+        "exp takes negative numbers, too, and exp(-1) is not exp(1): do not take abs",
     ),
     Case(
         "several rows",
         softmax_of(torch.stack([X, 2 * X.flip(0)])),
         "every row has its own sum: sum over dim=-1 and keep that dimension (keepdim=True)",
     ),
-    Case("float64", softmax_of(X.double() / 7), "stay in the dtype of x: do not convert to float32 on the way", 1e-12),
+    Case("float64", softmax_of(X.double() / 7), "stay in the dtype of x: do not convert to float32", 1e-12),
     Case(
         "small weights",
         softmax_of(X - 35),
-        "the sum is 5e-13 here: divide by it as it is, and add nothing to it, however small",
+        "the sum is 5e-13 here: divide by it, and add nothing to it",
     ),
     Case(
         "rows in three dimensions",
@@ -50,14 +50,14 @@ SOFTMAX_CASES = (
     Case(
         "without a loop",
         without_loop,
-        "torch.exp takes all entries at once, and .sum(-1, keepdim=True) all rows: no loop goes over either",
+        "torch.exp takes all entries at once, and .sum(-1, keepdim=True) takes all rows: no loop is needed",
     ),
 )
 OVERFLOW_CASES = tuple(
     Case(
         str(dtype).removeprefix("torch."),
         _edge(dtype),
-        "bisect in tensors of this dtype: exp(x) must be inf, exp of the next smaller number finite",
+        "bisect in tensors of this dtype: exp(x) must be inf, and exp of the next smaller number must be finite",
         0.0,
     )
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -69,9 +69,9 @@ EXERCISES = (
         softmax_solution,
         SOFTMAX_CASES,
         hints=(
-            "Write down the definition for one row: what stands above the line, and over which entries does the sum below it go?",
-            "exp works on the whole tensor at once. The sum goes over the last dimension only: every row has its own.",
-            "Two lines: weights = ..., of the shape of x; return weights / ..., where what stands below the line has the shape (..., 1).",
+            "Write the definition for one row. What is the numerator, and over which entries does the sum in the denominator run?",
+            "exp works on the whole tensor at once. The sum runs over the last dimension only, because every row has its own sum.",
+            "Two lines: weights = ..., of the shape of x; return weights / ..., where the denominator has the shape (..., 1).",
         ),
         core=("several rows", "negative logits"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
@@ -82,9 +82,9 @@ EXERCISES = (
         overflow_solution,
         OVERFLOW_CASES,
         hints=(
-            "Where exp(low) is finite and exp(high) is inf, the edge lies between. How do you find a word in a dictionary?",
-            "Bisect as in the notebook, with low and high as tensors of that dtype: the middle of two neighbours is rounded to one of them.",
-            "low, high = ..., ...; while something lies between them: middle = ...; if ...: high = middle, else low = middle. Which one is returned, as a float?",
+            "exp(low) is finite and exp(high) is inf, so the edge is between them. Which of the two may the middle replace?",
+            "If exp(middle) is inf, the edge is at middle or below it: middle becomes high. Otherwise it becomes low.",
+            "low, high = (low, middle) if ... else (middle, high). In the end they are neighbours: return the one whose exp is inf, as a float.",
         ),
     ),
 )
