@@ -18,7 +18,7 @@ def values_are_used(attention):
     """Scores or weights in place of the output have a column for each key."""
     q, k, v = torch.zeros(1, 4, dtype=torch.float64), torch.zeros(3, 4, dtype=torch.float64), _rows(3, 4)
     if attention(q, k, v).shape == (1, 3):
-        return "what comes back has a column for each key, (N_q, N_k): the product with v, the weighted sum of values, is missing"
+        return "the result has a column for each key, (N_q, N_k): the product with v, the weighted sum of values, is missing"
     return ""
 
 
@@ -30,11 +30,13 @@ def weights_of_equal_scores(attention):
     if o.shape != (1, 4) or not weights.isfinite().all():
         return ""  # no weighted sum of values
     if not weights.any():
-        return "where all scores are 0 the output is 0: there is no softmax, whose weights would be 1/4 each and add up to 1"
+        return (
+            "when all scores are 0 the output is 0: softmax is missing, its weights would be 1/4 each and add up to 1"
+        )
     if abs(weights.sum().item() - 1) > 1e-6:
-        return f"where all scores are 0 the weights add up to {weights.sum().item():.4g}, not to 1: softmax over the keys makes them so, and what is scaled are the scores, before it"
+        return f"when all scores are 0 the weights add up to {weights.sum().item():.4g}, not to 1: take softmax over the keys, and scale the scores before it"
     if not torch.allclose(weights, weights[0], atol=1e-6):
-        return f"where all scores are 0 four keys have the weights {_list(weights)}, not 1/4 each: the query does not see every key alike"
+        return f"when all scores are 0 four keys have the weights {_list(weights)}, not 1/4 each: the query does not treat all keys alike"
     return ""
 
 
@@ -61,7 +63,7 @@ def the_scale(attention):
         if not linear(factor, score):
             return ""  # the scores are no multiple of q.k: it is not the scale that is wrong
         if abs(factor - D**-0.5) > 1e-6:
-            return f"with D = {D} and {N_k} keys a score is {factor:.4g} times q.k; it must be divided by sqrt(D), which is times {D**-0.5:.4g}"
+            return f"with D = {D} and {N_k} keys a score is {factor:.4g} times q.k; divide by sqrt(D), so that it is {D**-0.5:.4g} times q.k"
     return ""
 
 
@@ -71,7 +73,7 @@ def all_is_used(attention):
     before = attention(q.clone(), k.clone(), v.clone())
     for name, others in (("q", (-q, k, v)), ("k", (q, -k, v)), ("v", (q, k, -v))):
         if torch.allclose(attention(*(t.clone() for t in others)), before):
-            return f"the output does not depend on {name}: the scores are those of q and k, and what is weighed is v"
+            return f"the output does not depend on {name}: the scores come from q and k, and the weights multiply v"
     return ""
 
 
@@ -88,11 +90,11 @@ def what_is_seen(decode):
     if abs(weights.sum().item() - 1) > 1e-6:
         return f"{told}: they must add up to 1"
     if weights[3] == 0 and torch.allclose(weights[:3], weights[0]):
-        return f"{told}: the new token must see itself, so append before you attend"
+        return f"{told}: the new token must attend to itself, so append before you attend"
     if not weights[:3].any():
-        return f"{told}: the new token sees itself alone, and not the cache"
+        return f"{told}: the new token attends only to itself, and not to the cache"
     if not torch.allclose(weights, torch.full_like(weights, 0.25), atol=1e-6):
-        return f"{told}: the new token must see every cached key, and itself: it comes last, so no mask is needed"
+        return f"{told}: the new token must attend to every cached key and to itself: it is the last token, so no mask is needed"
     return ""
 
 
@@ -113,9 +115,9 @@ def what_is_kept(decode):
     _, K_new, V_new = decode(torch.full_like(k, 5.0), k.clone(), v.clone(), K.clone(), V.clone())
     for name, got, old, new in (("K_cache", K_new, K, k), ("V_cache", V_new, V, v)):
         if got.shape != (3, 4):
-            return f"{name} comes back as {tuple(got.shape)}: two cached rows and the new one are (3, 4)"
+            return f"{name} has the shape {tuple(got.shape)}; expected (3, 4), two cached rows and the new one"
         if not torch.equal(got, torch.cat([old, new])):
-            return f"{name} holds {_list(got[:, 0])} where {_list(torch.cat([old, new])[:, 0])} is expected (k is 1, v is 2, the old keys 3, the old values 4, q is 5)"
+            return f"{name} holds {_list(got[:, 0])}; expected {_list(torch.cat([old, new])[:, 0])} (k is 1, v is 2, old keys are 3, old values are 4, q is 5)"
     return ""
 
 

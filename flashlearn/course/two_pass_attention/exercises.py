@@ -37,12 +37,16 @@ def _decoded(tokens, cached=0, batch=(), size=1.0):
 
 
 ATTENTION_CASES = (
-    Case("one query", _attention_of(1, 10, 4), "scores q.k / sqrt(D), softmax, then the weighted sum of values"),
+    Case(
+        "one query",
+        _attention_of(1, 10, 4),
+        "compute the scores q.k / sqrt(D), then softmax, then the weighted sum of the values",
+    ),
     Case("D = 64", _attention_of(3, 5, 64), "divide the scores by the square root of D, not by D"),
     Case(
         "as many queries as keys",
         _attention_of(6, 6, 4),
-        "every row of the scores belongs to a query: softmax over the last dimension, dim=-1",
+        "each row of the scores belongs to a query: take softmax over the last dimension, dim=-1",
     ),
     Case(
         "batches and heads",
@@ -52,31 +56,39 @@ ATTENTION_CASES = (
     Case(
         "batches, without heads",
         _attention_of(3, 7, 4, 5),
-        "any number of dimensions may stand in front, one too: k.mT transposes the last two of any",
+        "there may be any number of dimensions in front, also one: k.mT transposes the last two of any tensor",
     ),
     Case("large scores", _attention_of(2, 9, 4, size=40.0), "use a softmax that cannot overflow: torch.softmax"),
-    Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D as it is, 3.16, not by an integer"),
+    Case("D = 10", _attention_of(3, 5, 10), "divide by the square root of D itself, 3.16, not by an integer"),
     Case(
         "one key outweighs the rest",
         _attention_of(3, 6, 4, size=60.0, rounded=True),
-        "its weight is exactly 1, and o its value: nothing is added to the sum of the weights",
+        "its weight is exactly 1, and o is its value: add nothing to the sum of the weights",
         1e-12,
     ),
     Case("float64", _attention_of(9, 6, 8), "stay in the dtype of q: do not convert to float32", 1e-10),
 )
 DECODE_CASES = (
     Case(
-        "first token", _decoded(1), "both caches are empty, and a token sees itself: o is v. Append before you attend"
+        "first token",
+        _decoded(1),
+        "both caches are empty, and a token attends to itself, so o is v: append before you attend",
     ),
-    Case("one token more", _decoded(1, cached=5), "the new key and value belong to what the query sees"),
-    Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them back"),
-    Case("order kept", _decoded(2, cached=2), "the new rows go to the end of the caches, keys to keys"),
-    Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the last dimension but one: dim=-2"),
+    Case("one token more", _decoded(1, cached=5), "the query attends to the new key and value, too"),
+    Case("six tokens in a row", _decoded(6), "return the longer caches: the next call gets them as its inputs"),
+    Case(
+        "order kept",
+        _decoded(2, cached=2),
+        "append the new rows at the end of the caches, keys to keys and values to values",
+    ),
+    Case("batches and heads", _decoded(3, 2, (2, 3)), "append along the second dimension from the end: dim=-2"),
     Case("large scores", _decoded(1, cached=9, size=3000.0), "use a softmax that cannot overflow: torch.softmax"),
     Case(
-        "200 tokens before", _decoded(2, 200), "keep every row: the query sees all keys, however long the caches grow"
+        "200 tokens before",
+        _decoded(2, 200),
+        "keep every row: the query attends to all keys, however long the caches grow",
     ),
-    Case("float64", _decoded(2, 3), "stay in the dtype of q, k and v, in the caches too: do not convert", 1e-10),
+    Case("float64", _decoded(2, 3), "stay in the dtype of q, k and v, also in the caches: do not convert", 1e-10),
 )
 EXERCISES = (
     Exercise(
@@ -85,9 +97,9 @@ EXERCISES = (
         attention_solution,
         ATTENTION_CASES,
         hints=(
-            "Three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
-            "S = Q K^T / sqrt(D) is (..., N_q, N_k). Transpose only the last two dimensions of k; softmax goes over the keys.",
-            "Three lines: S = ... @ ... / math.sqrt(...), then P = torch.softmax(S, dim=...), then return P @ ...",
+            "There are three steps: a score for each pair of query and key, weights that add up to 1 for each query, a weighted sum of values.",
+            "S = Q K^T / sqrt(D) has the shape (..., N_q, N_k). Transpose only the last two dimensions of k. Softmax goes over the keys.",
+            "Write three lines: S = ... @ ... / math.sqrt(...), then P = torch.softmax(S, dim=...), then return P @ ...",
         ),
         library=("torch.nn.functional.scaled_dot_product_attention", "flashlearn"),
     ),
@@ -98,9 +110,9 @@ EXERCISES = (
         decode_solution,
         DECODE_CASES,
         hints=(
-            "The new query may see all cached keys, and one more. Where does that one come from?",
-            "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension you name.",
-            "K = torch.cat([..., ...], dim=...), likewise V; then o as in 04.attention, of which q, K and V?; return o and both of them.",
+            "The new query attends to all cached keys, and to one more. Where does that one come from?",
+            "Make the longer caches first, then attend to them. torch.cat joins tensors along the dimension that you name.",
+            "K = torch.cat([..., ...], dim=...), and V in the same way. Then o = attention(...): of which q, K and V? Return o, K and V.",
         ),
         values=("o", "K_cache", "V_cache"),
     ),
