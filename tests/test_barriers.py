@@ -34,7 +34,7 @@ from flashlearn.fast.hopper import (
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import LAGS, beside
-from flashlearn.fast.hopper.softcap import factor_of, with_softcap
+from flashlearn.fast.hopper.softmax import factor_of, with_softcap
 from flashlearn.fast.hopper.tile_scheduler import TileScheduler
 from flashlearn.kernels import INTERPRETED, lesson
 from flashlearn.kernels.forward import LOG2_E

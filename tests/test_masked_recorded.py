@@ -224,7 +224,7 @@ def test_without_clamping_that_would_be_seen(monkeypatch):
     monkeypatch.setattr(_Recording, "_reject_race", lambda *_: None)
     q, k, v, _ = make(Problem(70, 70, 16, H_q=1, H_kv=1))
     monkeypatch.setattr(
-        "flashlearn.fast.portable.options.find_tiles",
+        "flashlearn.fast.portable.masks.find_tiles",
         lambda *_: torch.tensor([[0, 60, 16, 0, 70]], dtype=torch.int32),
     )
     options = plain_options(16, 0.25, causal=False)._replace(offsets=(offsets_of((70,)), None))

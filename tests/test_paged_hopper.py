@@ -20,7 +20,7 @@ from flashlearn.core.target import INTERPRETED
 from flashlearn.exercises.altered import altered
 from flashlearn.fast import paged as portable
 from flashlearn.fast.hopper import paged as hopper
-from flashlearn.fast.portable.options import Strides
+from flashlearn.fast.portable.masks import Strides
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles

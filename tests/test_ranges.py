@@ -13,7 +13,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.core.target import INTERPRETED
 from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
 from flashlearn.fast.hopper.semaphores import make_semaphores
-from flashlearn.fast.portable.options import mean_seen
+from flashlearn.fast.portable.masks import mean_seen
 from tests.compiling import compiling
 from tests.ranges import CASES, KEYS, RAGGED, RANGES, attend, dense
 from tests.test_barriers import backward_run, forward_run, problem

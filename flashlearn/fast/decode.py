@@ -26,11 +26,19 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.launcher import current_stream, launch, sm_count
-from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, with_sink
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, scored, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch
-from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there
-from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named
-from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.portable.masks import (
+    Scores,
+    check_options,
+    compiled_for,
+    is_visible,
+    keys_seen,
+    keys_seen_by_all,
+    keys_there,
+    mask_arguments,
+    named,
+)
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
 SHORT_SPLITS, KEYS_PER_SHORT_SPLIT = 16, 64  # up to so many splits may be so short: few CTAs have the GPU to themselves
@@ -76,12 +84,9 @@ def attention_decode_kernel(
     q_mask = m_mask[:, None] & d_mask[None, :]
 
     diagonal = N_k - N_q
-    first_key = None
-    end_key = N_k
     if CAUSAL:
         right = 0
-    if keys.start_ptr is not None:
-        first_key, end_key = keys_there(keys, batch, 0, N_k)
+    first_key, end_key = keys_there(keys, batch, None, N_k)
     slope = None
     if scores.alibi_ptr is not None:
         slope = tl.load(scores.alibi_ptr + head, mask=m_mask, other=0.0)[:, None]

@@ -23,11 +23,11 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, padded
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
 from flashlearn.fast.portable.launches import has_tensor_cores
-from flashlearn.fast.portable.options import about_seen
+from flashlearn.fast.portable.masks import about_seen
 
 HOPPER = (9, 0)  # compute capability
 LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
-SOFTCAPS = 0.01, 256.0  # see flashlearn/fast/hopper/softcap.py
+SOFTCAPS = 0.01, 256.0  # see flashlearn/fast/hopper/softmax.py
 GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with each tests/gpu ran; see `flashlearn.fast.hopper.versions`
 
 TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}

@@ -1,4 +1,4 @@
-"""The online-softmax update inside a kernel, in two forms, and the constants of both.
+"""From products of queries and keys to softmax inside a kernel: changed scores, and the online update in two forms.
 
 exp(x) is computed as exp2(x log2(e)), the one exponential of the hardware. The two forms differ in where the scale goes:
 
@@ -8,6 +8,10 @@ exp(x) is computed as exp2(x log2(e)), the one exponential of the hardware. The 
     online_softmax_update_of_products  takes products q.k. The maximum is that of the products, and c = |scale| log2(e)
                                        goes into the exponent: exp2(s c - m c) is one fused multiply-add and one
                                        exponential for each score (portable and Hopper forward kernels).
+
+Before it, a product of a query and a key becomes a score, and a sink is one more term e^sink in every row's sum, whose value is 0:
+
+    x = q.k scale        capped = c tanh(x / c)        score = capped - slope |i + N_k - N_q - j|
 """
 
 from __future__ import annotations
@@ -76,3 +80,44 @@ def merge_splits(
     p = tl.exp(lse_s - m_safe[:, None])
     alpha = tl.exp(m - m_safe)
     return m_new, l * alpha + tl.sum(p, 1), acc * alpha[:, None] + tl.sum(p[:, :, None] * o_s, 1)
+
+
+@triton.jit
+def tanh(x):
+    """tanh(x) to about two roundings of itself: near 0 by its series, elsewhere as 1 - 2 / (1 + e^(2 |x|))."""
+    size = tl.abs(x)
+    square = tl.minimum(x * x, 1.0)
+    series = 21844.0 / 6081075.0
+    series = series * square - 1382.0 / 155925.0
+    series = series * square + 62.0 / 2835.0
+    series = series * square - 17.0 / 315.0
+    series = series * square + 2.0 / 15.0
+    series = series * square - 1.0 / 3.0
+    decay = tl.exp2(size * (-2.0 * LOG2E))
+    far = 1.0 - 2.0 * decay / (1.0 + decay)
+    near = size + size * square * series
+    size = tl.where(size < 0.4, near, far)
+    return tl.where(x < 0.0, -size, size)
+
+
+@triton.jit
+def scored(s, rows, cols, diagonal, scale, softcap, slope):
+    """Scores of products s, and d capped / d x, which is 1 without a softcap; softcap, slope: None if there is none."""
+    s = s * scale
+    damp = 1.0
+    if softcap is not None:
+        t = tanh(s / softcap)
+        s = softcap * t
+        damp = 1.0 - t * t
+    if slope is not None:
+        s = s - slope * tl.abs(rows + diagonal - cols).to(tl.float32)
+    return s, damp
+
+
+@triton.jit
+def slope_of(alibi_ptr, head):
+    """A head's slope; None if there are none."""
+    slope = None
+    if alibi_ptr is not None:
+        slope = tl.load(alibi_ptr + head)
+    return slope

@@ -50,10 +50,9 @@ from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import sm_count
-from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update
+from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, scored
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
-from flashlearn.fast.portable.options import Strides, named
-from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.portable.masks import Strides, named
 from flashlearn.fast.work_partition import MIN_KEYS, QUERIES_COST, partition_size
 
 # Three CTAs fit an SM if a thread takes at most so many registers, and a CTA so many bytes of shared memory. With few rows

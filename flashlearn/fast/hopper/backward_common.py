@@ -32,7 +32,7 @@ from flashlearn.fast.hopper.scheduling import (
     side_by_side,
 )
 from flashlearn.fast.hopper.semaphores import make_semaphores
-from flashlearn.fast.hopper.softcap import capped
+from flashlearn.fast.hopper.softmax import capped
 from flashlearn.fast.hopper.versions import aggregate
 from flashlearn.fast.online_softmax import LOG2E
 

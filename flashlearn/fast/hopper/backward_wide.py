@@ -61,7 +61,7 @@ from flashlearn.fast.hopper.semaphores import (
     wait_for_additions,
     wait_for_semaphore,
 )
-from flashlearn.fast.hopper.softcap import factor_of
+from flashlearn.fast.hopper.softmax import factor_of
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
 from flashlearn.fast.launcher import uninitialised

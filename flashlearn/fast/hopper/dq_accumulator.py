@@ -25,7 +25,7 @@ from flashlearn.core.target import check_grid, padded
 from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.launcher import launch, uninitialised
-from flashlearn.fast.portable.options import named
+from flashlearn.fast.portable.masks import named
 
 TILE = tl.constexpr(4096)  # numbers of 64 queries and 64 columns
 

@@ -25,8 +25,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 from flashlearn.fast.hopper.consumer import CTA, State, release_q, waited
 from flashlearn.fast.hopper.mask import ROWS, Problem, hide, iterations_of, tile_at
 from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
-from flashlearn.fast.hopper.softcap import capped
-from flashlearn.fast.hopper.softmax import LN_2, in_pairs, rescaled, thread_sums
+from flashlearn.fast.hopper.softmax import LN_2, capped, in_pairs, rescaled, thread_sums
 from flashlearn.fast.hopper.tile_scheduler import TileScheduler
 from flashlearn.fast.hopper.variants import attend_sequentially, update_with_old_maximum
 from flashlearn.fast.hopper.versions import async_store, barrier

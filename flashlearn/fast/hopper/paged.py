@@ -26,8 +26,7 @@ from triton.experimental.gluon.language.nvidia.hopper import mbarrier, mma_v2
 from flashlearn.fast.dependent_launch import launch_dependents
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.versions import aggregate, async_load
-from flashlearn.fast.online_softmax import LN_2, LOG2E
-from flashlearn.fast.portable.scores import scored
+from flashlearn.fast.online_softmax import LN_2, LOG2E, scored
 from flashlearn.fast.work_partition import QUERIES_COST, partition_size
 
 ROWS = gl.constexpr(16)  # queries that share a key head, one tile: the height of one product of `mma_v2`

@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.fast.launcher import launch, uninitialised
-from flashlearn.fast.portable.options import about_seen, mean_seen
+from flashlearn.fast.portable.masks import about_seen, mean_seen
 
 ROWS = 256  # queries, or keys, of one program
 

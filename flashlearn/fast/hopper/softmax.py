@@ -19,7 +19,7 @@ from triton.experimental.gluon import language as gl
 
 from flashlearn.fast.hopper.mask import ROWS
 from flashlearn.fast.hopper.versions import aggregate
-from flashlearn.fast.online_softmax import LOG2E
+from flashlearn.fast.online_softmax import LOG2_E, LOG2E
 
 LN_2 = gl.constexpr(0.6931471805599453)
 
@@ -97,13 +97,31 @@ def in_pairs(p, dtype: gl.constexpr):
 def from_pairs(pairs, acc, dtype: gl.constexpr):
     """P (64, BLOCK_N) as the left factor of a product that is added to acc."""
     asm: gl.constexpr = "mov.b32 {$0, $1}, $2;"
-    if dtype == gl.float16:
-        low, high = gl.inline_asm_elementwise(
-            asm, "=h,=h,r", [pairs], dtype=(gl.float16, gl.float16), is_pure=True, pack=1
-        )
-    else:
-        low, high = gl.inline_asm_elementwise(
-            asm, "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
-        )
+    low, high = gl.inline_asm_elementwise(asm, "=h,=h,r", [pairs], dtype=(dtype, dtype), is_pure=True, pack=1)
     p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
     return gl.convert_layout(p, gl.DotOperandLayout(0, acc[0].type.layout, 2))
+
+
+# Softcaps: tanh(x) is 1 - 2 / (1 + e^(2 x)), one more exponential and a division for each score, with an absolute error of about
+# 2^-23. A score is then off by c 2^-23, which for c up to 256 is small compared with the rounding of P to 16 bits. Softcaps in use
+# are 20 to 50. Larger and tiny ones go to the portable kernels, whose tanh has a small relative error.
+
+
+def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | None]:
+    """The factor that makes an exponent of 2 of what `capped` returns, and the factor inside tanh, or None."""
+    if softcap is None:
+        return scale * LOG2_E, None
+    return softcap * LOG2_E, 2 * LOG2_E * scale / softcap
+
+
+def factor_of(scale: float, softcap: float | None) -> float:
+    """The factor that makes the score of what `capped` returns."""
+    return scale if softcap is None else softcap
+
+
+@gluon.jit
+def capped(s, inner):
+    """tanh(x), for products s of queries and keys, of which inner s = 2 log2(e) x; without a softcap s itself."""
+    if inner is not None:
+        s = 1.0 - 2.0 / (1.0 + gl.exp2(s * inner))
+    return s

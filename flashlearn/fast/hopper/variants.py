@@ -12,8 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
 
 from flashlearn.fast.hopper.consumer import State, release_q, waited
 from flashlearn.fast.hopper.mask import hide, iterations_of
-from flashlearn.fast.hopper.softcap import capped
-from flashlearn.fast.hopper.softmax import in_pairs, rescaled, thread_sums
+from flashlearn.fast.hopper.softmax import capped, in_pairs, rescaled, thread_sums
 from flashlearn.fast.hopper.versions import barrier
 
 # Up to such a sum of 32 exponentials, each of them, of at most as much, is a number in 16 bits

@@ -16,7 +16,7 @@ from flashlearn.fast.hopper.backward_wide import attention_backward_wide
 from flashlearn.fast.hopper.dq_accumulator import preprocess
 from flashlearn.fast.hopper.forward import attention_forward_hopper
 from flashlearn.fast.hopper.ranges import Ranges, attention_ranges
-from flashlearn.fast.hopper.softcap import factor_of
+from flashlearn.fast.hopper.softmax import factor_of
 from flashlearn.fast.portable.backward import gradient_of_sinks
 
 

@@ -18,7 +18,6 @@ Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2.
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -31,20 +30,22 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import check_backward, check_grid, check_launch, padded, resolve_scale
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
-from flashlearn.fast.online_softmax import LOG2_E
-from flashlearn.fast.portable.forward import LEAST_SCALE, load_tile, store_tile, tile_offsets
-from flashlearn.fast.portable.launches import DKDV, DQ, PortableLaunch, is_wide, portable_launch
+from flashlearn.fast.online_softmax import LOG2_E, scored, slope_of
+from flashlearn.fast.portable.forward import MIN_SCALE, head_of, launch_portable, load_tile, store_tile, tile_offsets
+from flashlearn.fast.portable.launches import DKDV, DQ, PortableLaunch, portable_launch
 from flashlearn.fast.portable.masks import (
+    Scores,
+    check_options,
     is_visible,
     keys_seen,
     keys_seen_by_all,
     keys_there,
+    named,
     queries_seeing,
     queries_seeing_all,
     tile_coordinates,
+    tiles_of,
 )
-from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
-from flashlearn.fast.portable.scores import scored, slope_of
 
 
 @triton.jit(do_not_specialize=["N_q"])
@@ -94,30 +95,23 @@ def attention_dkdv_portable_kernel(
     """dK and dV for one block of keys of one key head: the loop over the queries that attend to it."""
     start_n = tl.program_id(0) * BLOCK_N
     kv_head = tl.program_id(1).to(tl.int64)
-    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    q_ptr += batch * stride_q.b
-    do_ptr += batch * stride_do.b
-    k_ptr += batch * stride_k.b + kv_head * stride_k.h
-    v_ptr += batch * stride_v.b + kv_head * stride_v.h
-
+    batch = tl.program_id(2).to(tl.int64)
     shift_ptr, delta_ptr = of_rows.shift_ptr, of_rows.delta_ptr
     N_rows = N_q
-    k_first = 0
+    q_first = None
+    k_first = None
     if CAUSAL:
         right = 0
     if keys.tiles_ptr is not None:  # from here on there is this sequence alone
         start_n, k_first, N_k, q_first, N_q = tile_coordinates(keys.tiles_ptr, tl.program_id(0))
-        q_ptr += q_first.to(tl.int64) * stride_q.n
-        do_ptr += q_first.to(tl.int64) * stride_do.n
         shift_ptr += q_first
         delta_ptr += q_first
-        k_ptr += k_first.to(tl.int64) * stride_k.n
-        v_ptr += k_first.to(tl.int64) * stride_v.n
+    q_ptr = head_of(q_ptr, stride_q, batch, 0, q_first)
+    do_ptr = head_of(do_ptr, stride_do, batch, 0, q_first)
+    k_ptr = head_of(k_ptr, stride_k, batch, kv_head, k_first)
+    v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
     diagonal = N_k - N_q
-    first_key = None
-    end_key = N_k
-    if keys.start_ptr is not None:
-        first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    first_key, end_key = keys_there(keys, batch, k_first, N_k)
 
     q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
     do_offs = tile_offsets(stride_do, BLOCK_M, BLOCK_D, WIDE)
@@ -185,11 +179,8 @@ def attention_dkdv_portable_kernel(
     if first_key is not None:
         there = ((cols >= first_key) & (cols < end_key))[:, None]
         dk, dv = tl.where(there, dk, 0.0), tl.where(there, dv, 0.0)
-    dk_ptr += batch * stride_dk.b + kv_head * stride_dk.h
-    dv_ptr += batch * stride_dv.b + kv_head * stride_dv.h
-    if keys.tiles_ptr is not None:
-        dk_ptr += tl.cast(k_first, tl.int64) * stride_dk.n
-        dv_ptr += tl.cast(k_first, tl.int64) * stride_dv.n
+    dk_ptr = head_of(dk_ptr, stride_dk, batch, kv_head, k_first)
+    dv_ptr = head_of(dv_ptr, stride_dv, batch, kv_head, k_first)
     dk_offs = tile_offsets(stride_dk, BLOCK_N, BLOCK_D, WIDE)
     dv_offs = tile_offsets(stride_dv, BLOCK_N, BLOCK_D, WIDE)
     store_tile(dk_ptr, start_n, N_k, stride_dk, dk_offs, dk * scores.gradient, BLOCK_N, HEAD_DIM, BLOCK_D)
@@ -250,31 +241,22 @@ def attention_dq_portable_kernel(
         right = 0
     start_m = block * BLOCK_M
     head = tl.program_id(1)
-    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    q_head = head.to(tl.int64)
-    kv_head = (head // group).to(tl.int64)
-    q_ptr += batch * stride_q.b + q_head * stride_q.h
-    do_ptr += batch * stride_do.b + q_head * stride_do.h
-    dq_ptr += batch * stride_dq.b + q_head * stride_dq.h
-    k_ptr += batch * stride_k.b + kv_head * stride_k.h
-    v_ptr += batch * stride_v.b + kv_head * stride_v.h
+    batch = tl.program_id(2).to(tl.int64)
+    kv_head = head // group
     shift_ptr, delta_ptr = of_rows.shift_ptr, of_rows.delta_ptr
     row_base = (batch * tl.num_programs(1) + head) * N_q
-
-    k_first = 0
+    q_first = None
+    k_first = None
     if keys.tiles_ptr is not None:  # from here on there is this sequence alone
         start_m, q_first, N_q, k_first, N_k = tile_coordinates(keys.tiles_ptr, block)
-        q_ptr += q_first.to(tl.int64) * stride_q.n
-        do_ptr += q_first.to(tl.int64) * stride_do.n
-        dq_ptr += q_first.to(tl.int64) * stride_dq.n
-        k_ptr += k_first.to(tl.int64) * stride_k.n
-        v_ptr += k_first.to(tl.int64) * stride_v.n
         row_base += q_first
+    q_ptr = head_of(q_ptr, stride_q, batch, head, q_first)
+    do_ptr = head_of(do_ptr, stride_do, batch, head, q_first)
+    dq_ptr = head_of(dq_ptr, stride_dq, batch, head, q_first)
+    k_ptr = head_of(k_ptr, stride_k, batch, kv_head, k_first)
+    v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
     diagonal = N_k - N_q
-    first_key = None
-    end_key = N_k
-    if keys.start_ptr is not None:
-        first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    first_key, end_key = keys_there(keys, batch, k_first, N_k)
     slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
@@ -393,7 +375,7 @@ def attention_gradients(
     size = check_backward(do, q, k, v, o, lse, dlse)
     options, scale = how.options, how.options.scale
     check_options(options, q)
-    finite = scale if abs(scale) >= LEAST_SCALE else math.copysign(LEAST_SCALE, scale)
+    finite = scale if abs(scale) >= MIN_SCALE else math.copysign(MIN_SCALE, scale)
     in_exponent = 1.0 if options.changes_scores else finite
     rows = Rows(*attention_rows(o, do, lse.contiguous(), dlse, in_exponent))
     dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
@@ -401,15 +383,20 @@ def attention_gradients(
     scores = Scores(
         in_exponent * LOG2_E, scale if options.changes_scores else None, options.softcap, options.alibi, scale
     )
-    run_pass = partial(_run_pass, (q, k, v, do), rows, scores, how)
     if dk.numel():
         by = how.launch or portable_launch(DKDV, size.D, q.element_size(), q.device)
         count, tiles = tiles_of(options, size.N_k, size.N_q, by.block_n, keys=True)
-        run_pass(attention_dkdv_portable_kernel, (count, size.H_kv, size.B), (dk, dv), tiles, by)
+        launch_portable(
+            attention_dkdv_portable_kernel, (count, size.H_kv, size.B), (q, k, v, do, rows, dk, dv), (q, k, v, do, dk, dv),
+            options, scores, tiles, by, how.allow_tf32,
+        )  # fmt: skip
     if dq.numel():
         by = how.launch_dq or portable_launch(DQ, size.D, q.element_size(), q.device)
         count, tiles = tiles_of(options, size.N_q, size.N_k, by.block_m)
-        run_pass(attention_dq_portable_kernel, (count, size.H_q, size.B), (dq,), tiles, by, (dslope,))
+        launch_portable(
+            attention_dq_portable_kernel, (count, size.H_q, size.B), (q, k, v, do, rows, dq, dslope), (q, k, v, do, dq),
+            options, scores, tiles, by, how.allow_tf32,
+        )  # fmt: skip
     dsinks = None if options.sinks is None else gradient_of_sinks(options.sinks, lse, rows.delta_ptr)
     return dq, dk, dv, dsinks, None if dslope is None else dslope.sum((0, 2))
 
@@ -418,26 +405,6 @@ def gradient_of_sinks(sinks: Tensor, lse: Tensor, delta: Tensor) -> Tensor:
     """sum over batch and queries of P of the sink times -delta, (H_q,); delta is negative, and has dlse in it."""
     P = torch.exp(sinks[:, None] - lse).masked_fill_(lse == -math.inf, 0.0)
     return P.mul_(delta).sum((0, 2))
-
-
-def _run_pass(
-    inputs, rows: Rows, scores: Scores, how: BackwardCall, kernel, grid, outputs, tiles, by: PortableLaunch, of_rows=()
-) -> None:
-    """One of the two passes: its matrices, what there is of every query, what it writes, and how it is launched."""
-    q, k = inputs[:2]
-    strides = tuple(named(t.stride()) for t in (*inputs, *outputs))
-    constants = dict(
-        HEAD_DIM=q.shape[-1], BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(q.shape[-1]),
-        CAUSAL=how.options.causal, WIDE=is_wide(by, *strides), PRECISION="tf32" if how.allow_tf32 else "ieee",
-    )  # fmt: skip
-    aligned = tuple(t.data_ptr() % 16 for t in inputs)
-    sizes = (q.shape[2], k.shape[2], q.shape[1] // k.shape[1])
-    launch_kept(
-        kernel, check_grid(grid),
-        (*inputs, rows, *outputs, *of_rows, *strides, *sizes, *mask_arguments(how.options, tiles), scores),
-        constants, key=(q.dtype, q.device, strides, aligned, by, compiled_for(how.options), how.slopes),
-        num_warps=by.num_warps, num_stages=by.num_stages, maxnreg=by.registers,
-    )  # fmt: skip
 
 
 def attention_rows(

@@ -29,13 +29,41 @@ from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import check_grid, check_head_dim, check_launch, check_runnable, padded, resolve_scale
 from flashlearn.fast.launcher import launch as launch_kept
 from flashlearn.fast.launcher import uninitialised
-from flashlearn.fast.online_softmax import LN_2, LOG2_E, NOTHING, online_softmax_update_of_products, with_sink
+from flashlearn.fast.online_softmax import (
+    LN_2,
+    LOG2_E,
+    NOTHING,
+    online_softmax_update_of_products,
+    scored,
+    slope_of,
+    with_sink,
+)
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, is_wide, portable_launch
-from flashlearn.fast.portable.masks import is_visible, keys_seen, keys_seen_by_all, keys_there, tile_coordinates
-from flashlearn.fast.portable.options import Scores, check_options, compiled_for, mask_arguments, named, tiles_of
-from flashlearn.fast.portable.scores import scored, slope_of
+from flashlearn.fast.portable.masks import (
+    Scores,
+    check_options,
+    compiled_for,
+    is_visible,
+    keys_seen,
+    keys_seen_by_all,
+    keys_there,
+    mask_arguments,
+    named,
+    tile_coordinates,
+    tiles_of,
+)
 
-LEAST_SCALE = 1e-30  # stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
+# Of a scale. A smaller one stands for 0, by which nothing infinite may be multiplied: what it makes of a score rounds to 0
+MIN_SCALE = 1e-30
+
+
+@triton.jit
+def head_of(ptr, stride, batch, head, first):
+    """Where row `first` of a head is; None: the first row. In 64 bits: offsets may pass 2^31."""
+    ptr += batch * stride.b + tl.cast(head, tl.int64) * stride.h
+    if first is not None:
+        ptr += tl.cast(first, tl.int64) * stride.n
+    return ptr
 
 
 @triton.jit
@@ -103,27 +131,20 @@ def attention_forward_portable_kernel(
         right = 0
     start_m = block * BLOCK_M
     head = tl.program_id(1)
-    batch = tl.program_id(2).to(tl.int64)  # 64 bits in every product with a stride: offsets may pass 2^31
-    q_ptr += batch * stride_q.b + head.to(tl.int64) * stride_q.h
-    kv_head = (head // group).to(tl.int64)  # a group of query heads shares a key head
-    k_ptr += batch * stride_k.b + kv_head * stride_k.h
-    v_ptr += batch * stride_v.b + kv_head * stride_v.h
-    o_ptr += batch * stride_o.b + head.to(tl.int64) * stride_o.h
+    batch = tl.program_id(2).to(tl.int64)
+    kv_head = head // group  # a group of query heads shares a key head
     lse_ptr += (batch * tl.num_programs(1) + head) * N_q
-
-    k_first = 0
+    q_first = None
+    k_first = None
     if keys.tiles_ptr is not None:  # from here on there is this sequence alone
         start_m, q_first, N_q, k_first, N_k = tile_coordinates(keys.tiles_ptr, block)
-        q_ptr += q_first.to(tl.int64) * stride_q.n
-        k_ptr += k_first.to(tl.int64) * stride_k.n
-        v_ptr += k_first.to(tl.int64) * stride_v.n
-        o_ptr += q_first.to(tl.int64) * stride_o.n
         lse_ptr += q_first
+    q_ptr = head_of(q_ptr, stride_q, batch, head, q_first)
+    k_ptr = head_of(k_ptr, stride_k, batch, kv_head, k_first)
+    v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
+    o_ptr = head_of(o_ptr, stride_o, batch, head, q_first)
     diagonal = N_k - N_q
-    first_key = None
-    end_key = N_k
-    if keys.start_ptr is not None:
-        first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    first_key, end_key = keys_there(keys, batch, k_first, N_k)
     slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)
@@ -202,27 +223,34 @@ def attention_forward_portable(
     if not lse.numel():
         return o, lse
     count, tiles = tiles_of(options, size.N_q, size.N_k, launch.block_m)
-    strides = (named(q.stride()), named(k.stride()), named(v.stride()), named(o.stride()))
-    aligned = (q.data_ptr() % 16, k.data_ptr() % 16, v.data_ptr() % 16)
-    constants = dict(
-        HEAD_DIM=size.D, BLOCK_M=launch.block_m, BLOCK_N=launch.block_n, BLOCK_D=padded(size.D),
-        CAUSAL=options.causal, NEGATIVE=options.scale < 0, WIDE=is_wide(launch, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
-    )  # fmt: skip
-    launch_kept(
-        attention_forward_portable_kernel,
-        check_grid((count, size.H_q, size.B)),
-        (
-            q, k, v, o, lse, options.sinks, *strides, size.N_q, size.N_k, size.group, *mask_arguments(options, tiles),
-            score_arguments(options),
-        ),
-        constants, key=(q.dtype, q.device, strides, aligned, launch, compiled_for(options)),
-        num_warps=launch.num_warps, num_stages=launch.num_stages, maxnreg=launch.registers,
+    scores = Scores(max(abs(options.scale), MIN_SCALE) * LOG2_E, None, None, None)
+    if options.changes_scores:
+        scores = Scores(LOG2_E, options.scale, options.softcap, options.alibi)
+    launch_portable(
+        attention_forward_portable_kernel, (count, size.H_q, size.B), (q, k, v, o, lse, options.sinks), (q, k, v, o),
+        options, scores, tiles, launch, allow_tf32, NEGATIVE=options.scale < 0,
     )  # fmt: skip
     return o, lse
 
 
-def score_arguments(options: AttentionOptions) -> Scores:
-    """`Scores` for the forward pass."""
-    if options.changes_scores:
-        return Scores(LOG2_E, options.scale, options.softcap, options.alibi)
-    return Scores(max(abs(options.scale), LEAST_SCALE) * LOG2_E, None, None, None)
+def launch_portable(
+    kernel, grid: tuple[int, ...], pointers: tuple, strided: tuple[Tensor, ...], options: AttentionOptions,
+    scores: Scores, tiles: Tensor | None, by: PortableLaunch, allow_tf32: bool, **constants: bool,
+) -> None:  # fmt: skip
+    """Launch a kernel, of which these are pointers, and of which it takes the strides: q, k, then others.
+
+    constants: those of this kernel alone.
+    """
+    q, k = strided[:2]
+    strides = tuple(named(t.stride()) for t in strided)
+    sizes = (q.shape[2], k.shape[2], q.shape[1] // k.shape[1])
+    aligned = tuple(t.data_ptr() % 16 for t in strided)
+    launch_kept(
+        kernel, check_grid(grid), (*pointers, *strides, *sizes, *mask_arguments(options, tiles), scores),
+        dict(
+            HEAD_DIM=q.shape[-1], BLOCK_M=by.block_m, BLOCK_N=by.block_n, BLOCK_D=padded(q.shape[-1]),
+            CAUSAL=options.causal, **constants, WIDE=is_wide(by, *strides), PRECISION="tf32" if allow_tf32 else "ieee",
+        ),
+        key=(q.dtype, q.device, strides, aligned, tuple(t is None for t in pointers), by, compiled_for(options)),
+        num_warps=by.num_warps, num_stages=by.num_stages, maxnreg=by.registers,
+    )  # fmt: skip
