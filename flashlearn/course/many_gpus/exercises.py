@@ -10,7 +10,7 @@ from flashlearn.exercises.formulas import normal
 
 
 def _numbers(answer, shape):
-    """Whole numbers in lists as a tensor, so that they are compared place by place; ValueError if they have another form."""
+    """Whole numbers in lists as a tensor, so that they are compared one by one; ValueError if they have another form."""
     rows = list(answer) if isinstance(answer, list | tuple) else answer
     try:
         found = torch.as_tensor(rows)
@@ -23,7 +23,7 @@ def _numbers(answer, shape):
 
 
 def _owners(name, hint, s, P):
-    """Whose K and V arrive, from messages that are really handed on: each process gives its own to the next, s times."""
+    """Whose K and V arrive, found by passing messages: each process sends what it has to the next, s times."""
     held = list(range(P))
     for _ in range(s):
         held = [held[r - 1] for r in range(P)]
@@ -39,7 +39,7 @@ def _zigzag(name, hint, N, P):
 
 
 def _visits(name, hint, P, N, shift=0.0, spread=1.0, hidden=(), seed=0, tolerance=1e-5):
-    """Scores of N queries with P visits of 3 keys; `hidden`: (visit, query) that see nothing. All at once is the answer."""
+    """Scores of N queries with P visits of 3 keys; `hidden`: (visit, query) without a key. The answer is attention over all keys at once."""
     S = shift + spread * normal(P, N, 3, seed=seed)
     v = normal(P, 3, 4, seed=seed + 1)
     for visit, query in hidden:
@@ -61,64 +61,64 @@ def _with_nan(function):
 
 
 OWNERS_CASES = (
-    _owners("one step", "after one step process 0 has what process 3 gave it", 1, 4),
+    _owners("one step", "after one step process 0 has what process 3 sent", 1, 4),
     _owners("the start", "in step 0 nothing has been sent yet", 0, 4),
-    _owners("two steps of five", "what a process has came s places round the ring", 2, 5),
-    _owners("the last step", "after P - 1 steps a process has what its next neighbour began with", 6, 7),
-    _owners("two processes", "each has the other's", 1, 2),
-    _owners("alone", "a ring of one", 0, 1),
-    _owners("once round", "after P steps everybody has its own again", 3, 3),
+    _owners("two steps of five", "what a process has in step s started s processes before it", 2, 5),
+    _owners("the last step", "after P - 1 steps a process has what process r + 1 began with", 6, 7),
+    _owners("two processes", "each has what the other began with", 1, 2),
+    _owners("alone", "a ring of one process", 0, 1),
+    _owners("once round", "after P steps every process has its own again", 3, 3),
 )
 ZIGZAG_CASES = (
     _zigzag("two processes", "four chunks: 0 and 3 together, 1 and 2 together", 8, 2),
-    _zigzag("three processes", "chunk r goes with the one that is as far from the other end", 18, 3),
+    _zigzag("three processes", "chunk r goes with the chunk that is equally far from the other end", 18, 3),
     _zigzag("one token a chunk", "2 P chunks of N / (2 P) tokens", 10, 5),
     _zigzag("alone", "one process has all tokens, in order", 6, 1),
-    _zigzag("many", "chunks of N / (2 P) tokens, two to a process", 64, 8),
+    _zigzag("many", "chunks of N / (2 P) tokens, two for each process", 64, 8),
 )
 BEFORE = "subtract the largest lse before the exponential"
 NAN = (
-    "a NaN in a visit is an error that must show in o or lse of its query: guard -inf minus -inf before the exponential, "
-    "and repair nothing after it, as nan_to_num does"
+    "a NaN in a visit must show in o or lse of its query: avoid -inf minus -inf before the exponential, and do not replace "
+    "NaN afterwards, as nan_to_num does"
 )
-NOBODY = "no visit has a key for it: o = 0 and lse = -inf, not NaN"
-ONE_WITHOUT = "lse = -inf weighs 0: exp(-inf - m) is 0 as long as m is finite"
-FAR_ABOVE = "subtract the largest lse, row by row; any other may leave infinity"
+NOBODY = "no visit has a key for this query: o = 0 and lse = -inf, not NaN"
+ONE_WITHOUT = "lse = -inf has the weight 0: exp(-inf - m) is 0 if m is finite"
+FAR_ABOVE = "subtract the largest lse of each query; another one may leave infinity"
 MERGE_CASES = (
-    _visits("two visits", "weigh every o by exp(lse - the lse of all)", 2, 3),
+    _visits("two visits", "multiply each o by exp(its lse - the lse of all)", 2, 3),
     _visits("five visits", "the sum runs over all visits, the first dimension", 5, 4, seed=10),
-    _visits("one visit", "nothing to merge: it comes back as it was", 1, 3, seed=20),
+    _visits("one visit", "with one visit there is nothing to merge: return it as it is", 1, 3, seed=20),
     _visits("large scores", BEFORE, 3, 3, shift=1000.0, seed=30),
     _visits("very low scores", f"{BEFORE}: exp of all of them is 0", 3, 3, shift=-1000.0, seed=40),
     _visits("one visit far above the others", FAR_ABOVE, 3, 4, spread=400.0, seed=50),
-    _visits("a visit that sees nothing", ONE_WITHOUT, 3, 3, hidden=((0, 1), (2, 0)), seed=60),
-    _visits("a query that sees nothing", NOBODY, 2, 3, hidden=((0, 1), (1, 1)), seed=70),
-    _visits("float64", "stay in the dtype of o, and add nothing to a sum", 3, 4, seed=80, tolerance=1e-10),
-    Case("a NaN comes through", _with_nan, NAN),
+    _visits("a visit without a key", ONE_WITHOUT, 3, 3, hidden=((0, 1), (2, 0)), seed=60),
+    _visits("a query without a key", NOBODY, 2, 3, hidden=((0, 1), (1, 1)), seed=70),
+    _visits("float64", "keep the dtype of o, and add no small number to a sum", 3, 4, seed=80, tolerance=1e-10),
+    Case("a NaN reaches the result", _with_nan, NAN),
 )
 
 EXERCISES = (
     Exercise(
         "owners",
-        "owners(s, P) -> a list of P numbers: whose K and V the processes 0 .. P - 1 have in step s; in step 0 each has its own, "
-        "and after every step each gives what it has to the next process, the last to process 0",
+        "owners(s, P) -> a list of P numbers: whose K and V the processes 0 to P - 1 have in step s. In step 0 each has its own. "
+        "After every step each sends what it has to the next process, and the last to process 0",
         owners_solution,
         OWNERS_CASES,
         hints=(
             "Follow one K: that of process 0. Who has it after one step, after two?",
-            "The K of process j is at process j + s. Turn the sentence round: process r has that of r - s.",
-            "A list over r; below 0 the numbers go on at P - 1, which % P does.",
+            "In step s the K of process j is at process j + s. So whose K does process r have?",
+            "A list over r of r - s. Below 0 the ring continues at P - 1, and % P does that.",
         ),
         library=("flashlearn",),
     ),
     Exercise(
         "zigzag",
-        "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 .. P - 1 in zigzag order, each list ascending; N is a "
+        "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 to P - 1 in zigzag order, each list ascending; N is a "
         "multiple of 2 P",
         zigzag_solution,
         ZIGZAG_CASES,
         hints=(
-            "Late queries see many keys, early ones few. Which two chunks together see as much as any other two?",
+            "Late queries attend to many keys, early ones to few. Which pairs of chunks have the same number of keys together?",
             "Cut N into 2 P chunks, write them as a row, and fold the row in the middle.",
             "Process r has chunk r and chunk 2 P - 1 - r; a chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
         ),
@@ -130,10 +130,10 @@ EXERCISES = (
         merge_solution,
         MERGE_CASES,
         hints=(
-            "exp(lse) is the sum of the exponentials of a visit. What is that of all visits?",
+            "exp(lse) is the sum of the exponentials of a visit. What is the sum over all visits?",
             "The weight of a visit is exp(lse_s - lse) with lse = log of the sum of exp(lse_s), computed from their maximum.",
-            "m = lse.amax(0), with 0 where it is -inf; weights exp(lse - m), their sum over the first dimension, and a division "
-            "that leaves rows with a sum of 0 alone.",
+            "Let m = lse.amax(0), with 0 where it is -inf. The weights are exp(lse - m). Sum them over the first dimension, and "
+            "divide by this sum, except where it is 0.",
         ),
         library=("flashlearn",),
         values=("o", "lse"),
