@@ -6,7 +6,29 @@ import math
 
 import torch
 
+from flashlearn.course.tiled_backward.exercises import pairs
 from flashlearn.exercises.formulas import follows, linear, normal
+
+
+def the_tiles(met):
+    """Which tiles are listed for block 1 of two by three, and of three by two, blocks."""
+    lists = {(T_r, T_c): set(pairs(met(1, T_r, T_c), T_r, T_c)) for T_r, T_c in ((2, 3), (3, 2))}
+    if not all(lists.values()):
+        return "the list is empty"
+    for text, rule in TILES.items():
+        if all(found == set(rule(*sizes)) for sizes, found in lists.items()):
+            return text
+    return ""
+
+
+TILES = {
+    "every tile is listed, but V_j is only multiplied by the tiles of column j": lambda T_r, T_c: [
+        (i, k) for i in range(T_r) for k in range(T_c)
+    ],
+    "the last block of queries is left out": lambda T_r, T_c: [(i, 1) for i in range(T_r - 1)],
+    "the first block of queries is left out": lambda T_r, T_c: [(i, 1) for i in range(1, T_r)],
+    "the numbers of each pair are swapped: the first is that of the queries": lambda T_r, T_c: [(1, i) for i in range(T_r)],
+}  # fmt: skip
 
 
 def the_weights(dv):
@@ -66,8 +88,8 @@ def the_formula(ds):
         "P o (dP - mean of dO o O) | delta is the sum of each row": p * (dp - mean),
         "P o (dP^T - delta) | dP = dO V_j^T, not transposed": p * (dp.mT - delta),
         "P o (dP - delta along the keys) | delta must be a column, keepdim=True": p * (dp - delta.mT),
-        "P o (dP - sum of P o dP) | P o dP is here for some of the keys alone: delta is rowsum(dO o O)": p * (dp - own),
-        "P o dP - delta | the difference must be weighed by P, brackets are missing": p * dp - delta,
+        "P o (dP - sum of P o dP) | a tile has only some of the keys: delta is rowsum(dO o O)": p * (dp - own),
+        "P o dP - delta | the difference must be multiplied by P, brackets are missing": p * dp - delta,
         "P o (dP - sum of all dO o O) | each row has a delta of its own": p * (dp - delta.sum()),
         "P o (dO V_j - delta) | V_j must be transposed": p * (do @ v - delta),
     }
@@ -96,14 +118,15 @@ def the_sum_over_keys(dq):
     candidates = {f"scale dS K with {name}": scale * each @ k for name, each in other.items()}
     candidates |= {
         "scale dS^T K | dS is not transposed for dQ": scale * dS.mT @ k,
-        "scale dS V | dQ is made of K": scale * dS @ v,
-        "scale dS Q | dQ is made of K": scale * dS @ q,
+        "scale dS V | dQ is a product with K": scale * dS @ v,
+        "scale dS Q | dQ is a product with K": scale * dS @ q,
     }
     got = dq(q.clone(), k.clone(), v.clone(), do.clone(), o.clone(), lse.clone(), 3)
     return follows(got, candidates, "scale dS K", scale * dS @ k)
 
 
 CAUSES = {
+    "met": (the_tiles,),
     "dv": (the_weights, the_scale),
     "ds": (the_formula,),
     "dq": (the_sum_over_keys,),

@@ -1,4 +1,4 @@
-"""Exercises of notebook 10: dV for one block of keys, dS for one tile, the loop of the dK/dV pass in order, and dQ."""
+"""Exercises of notebook 10: the tiles of a gradient, dV for one block of keys, dS for one tile, the dK/dV pass in order, and dQ."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from flashlearn.course.tiled_backward.solutions import (
     dq_solution,
     ds_solution,
     dv_solution,
+    met_solution,
     one_block_of_keys,
     order_solution,
 )
@@ -28,6 +29,33 @@ def _problem(N_q, N_k, D, size=1.0):
     P = torch.softmax(S, -1)
     dS = torch.autograd.grad((P @ v * do).sum(), S)[0]  # of a number: with `do` as an argument torch imports SymPy
     return size * q, k, v, do, P.detach(), P.detach() @ v, torch.logsumexp(S.detach(), -1), dS
+
+
+def pairs(tiles, T_r, T_c):
+    """The tiles that an answer lists, each of which must exist, and be there once."""
+    try:
+        found = [(int(i), int(j)) for i, j in tiles]
+    except TypeError:
+        raise ValueError(f"expected a list of pairs (i, j), got {tiles!r}") from None
+    for i, j in found:
+        if not (0 <= i < T_r and 0 <= j < T_c):
+            raise ValueError(f"there is no tile ({i}, {j}): i goes from 0 to {T_r - 1}, j from 0 to {T_c - 1}")
+    if len(set(found)) < len(found):
+        raise ValueError(f"expected each tile once, got one more than once: {found}")
+    return found
+
+
+def _met(name, hint, T_r, T_c, j):
+    """dV of block j, by the tiles that an answer lists and by autograd; a block has two rows."""
+
+    def compare(function):
+        P, dO, V = normals((2 * T_r, 2 * T_c), (2 * T_r, 3), (2 * T_c, 3), seed=10 * T_r + T_c)
+        want = torch.autograd.grad((P @ V.requires_grad_() * dO).sum(), V)[0].split(2)[j]
+        tiles = [part.split(2, 1) for part in P.split(2)]
+        terms = [tiles[i][column].mT @ dO.split(2)[i] for i, column in pairs(function(j, T_r, T_c), T_r, T_c)]
+        return sum(terms, torch.zeros_like(want)), want
+
+    return Case(name, compare, hint)
 
 
 def _order(name, hint, N_q, N_k, D, cols, block_q):
@@ -94,24 +122,22 @@ def _by_blocks_of_keys(function):
     return _in_sevens(function, (q, k, v, do, o, lse), 4, "keys"), dS @ k / math.sqrt(3)
 
 
-ZEROS = "torch.zeros(...) is float32 unless told"
+ZEROS = "torch.zeros(...) is float32 unless you give a dtype"
+MET_CASES = (
+    _met("one tile", "V_0 is multiplied by P_00 alone", 1, 1, 0),
+    _met("four by four, block 1", "in which lines O_0, O_1, ... does V_1 appear, and behind which tile?", 4, 4, 1),
+    _met("five by two", "one term for each of the T_r blocks of queries", 5, 2, 1),
+    _met("two by five", "the number of blocks of keys does not matter for one of them", 2, 5, 3),
+)
 ORDER_CASES = (
     _order("one block of queries", "dV takes P, dK takes dS", 3, 4, 2, (0, 4), 3),
     _order("two blocks of queries", "both gradients add up over the queries", 6, 4, 2, (0, 4), 3),
-    _order("some of the keys", "over these keys alone weights add up to less", 5, 7, 3, (2, 4), 5),
+    _order("some of the keys", "over these keys alone the weights add up to less than 1", 5, 7, 3, (2, 4), 5),
 )
 DV_CASES = (
     _dv("one block of queries", "dV_j = P^T dO with P = exp(S - lse), S = q k_j^T / sqrt(D)", 4, 4, 3, (0, 4), 4),
     _dv("several blocks of queries", "add up over the blocks: dV_j += P^T dO_i", 12, 4, 3, (0, 4), 4),
-    _dv(
-        "some of the keys",
-        "rows of P add up to 1 over all keys, not over these: use lse, no softmax here",
-        8,
-        10,
-        4,
-        (4, 7),
-        4,
-    ),
+    _dv("some of the keys", "rows of P add up to 1 over all keys, not over these: use lse", 8, 10, 4, (4, 7), 4),
     _dv("the last block is shorter", "range(0, N_q, block_q) with slices keeps the rest", 10, 6, 4, (0, 6), 4),
     _dv("large scores", "subtract lse before the exponential: exp(S) overflows", 8, 6, 4, (0, 6), 3, 3000.0),
     Case(
@@ -123,12 +149,10 @@ DV_CASES = (
 )
 DS_CASES = (
     _ds("all keys", "dS = P o (dP - delta), dP = dO V_j^T", 5, 4, 3, (0, 5), (0, 4)),
-    _ds("some of the keys", "delta is rowsum(dO o O): P o dP here is a part of its sum", 5, 9, 3, (0, 5), (3, 6)),
+    _ds("some of the keys", "delta is rowsum(dO o O), not a sum over the keys of this tile", 5, 9, 3, (0, 5), (3, 6)),
     _ds("as many rows as columns", "delta is one number for each row: keepdim=True", 9, 9, 4, (3, 6), (3, 6)),
     _ds("part of it masked", "P is 0 where the mask hides: then dS is 0 too", 6, 6, 4, (2, 4), (2, 5), hidden=True),
-    _ds(
-        "all digits of float64", f"{ZEROS}; keep the dtype of what comes in", 7, 11, 5, (1, 6), (2, 9), tolerance=1e-10
-    ),
+    _ds("all digits of float64", f"{ZEROS}; keep the dtype of the inputs", 7, 11, 5, (1, 6), (2, 9), tolerance=1e-10),
 )
 DQ_CASES = (
     _dq("one block of keys", "dQ_i = scale dS K, dS = P o (dP - delta), P = e^(S - lse)", 4, 5, 3, (0, 4), 5),
@@ -141,15 +165,27 @@ DQ_CASES = (
 )
 
 EXERCISES = (
+    Exercise(
+        "met",
+        "met(j, T_r, T_c) -> the tiles of P that contribute to dV_j, a list of pairs (i, j)",
+        met_solution,
+        MET_CASES,
+        hints=(
+            "Write the lines of O_0, O_1 and O_2 for two blocks of keys, and underline V_j wherever it appears.",
+            "V_j is multiplied by one tile in every line. What is the number of its row, what is that of its column?",
+            "The tiles are P_0j, P_1j, ..., one for each block of queries: a column. Let i run over range(T_r).",
+        ),
+        core=("four by four, block 1",),
+    ),
     Ordering(
         "order",
         "order(): the letters of the lines of the loop, from top to bottom",
         order_solution,
         ORDER_CASES,
         hints=(
-            "Cover the letters and say what one visit does: P again, its share of dV, dS, its share of dK.",
-            "`tile` is one piece of room on chip: what does each line need to find in it?",
-            "Two lines make what is in the tile, two add it to a gradient; a line that makes is followed by one that adds.",
+            "Say what one visit does before you look at the letters: P again, its part of dV, dS, its part of dK.",
+            "`tile` is one piece of room on chip. What must it hold when a line uses it?",
+            "Two lines compute what is in the tile, and two add a product with it to a gradient. They alternate.",
         ),
         core=("two blocks of queries",),
         values=("dK", "dV"),
@@ -161,9 +197,9 @@ EXERCISES = (
         dv_solution,
         DV_CASES,
         hints=(
-            "dV_j = P^T dO, summed over all queries. What brings back a block of P, when only q, k_j and lse are at hand?",
-            "S = q[rows] k_j^T / sqrt(d) and P = e^(S - lse), lse as a column. No softmax: the other keys of the row are not here.",
-            "Zeros (cols, d); a loop over starts of blocks; in it a slice, scores, weights, and (cols, block)(block, d) is added.",
+            "dV_j = P^T dO, summed over all queries. How do you get a block of P from q, k_j and lse alone?",
+            "S = q[rows] k_j^T / sqrt(d) and P = e^(S - lse), with lse as a column. No softmax here: the other keys are missing.",
+            "In the loop: a slice of block_q queries, their scores, their weights. Add the product of shapes (cols, block) and (block, d).",
         ),
         core=("some of the keys",),
     ),
@@ -173,8 +209,8 @@ EXERCISES = (
         ds_solution,
         DS_CASES,
         hints=(
-            "dS = P o (dP - delta), as in notebook 09. Which of the three cannot come from this block alone by its definition?",
-            "delta sums P o dP over all keys, and here are only some of them. It equals rowsum(dO o O).",
+            "dS = P o (dP - delta), as in notebook 09. Which of the three cannot be computed from this tile by its definition?",
+            "delta sums P o dP over all keys, and a tile has only some of them. But it equals rowsum(dO o O).",
             "Three lines: delta, a column (rows, 1) from do and o; dP (rows, cols), one product; P times a difference.",
         ),
     ),
@@ -184,9 +220,9 @@ EXERCISES = (
         dq_solution,
         DQ_CASES,
         hints=(
-            "The dQ pass: queries stay, keys come by. What does one visit add to dQ_i, and what can be made before the loop?",
-            "delta comes from do_i and o_i, once. In the loop P comes back by lse_i, then dP, then dS, as in 10.ds.",
-            "One line before the loop for delta and one for zeros; in it a slice, P, dS, and (rows, block)(block, d) is added.",
+            "In the dQ pass queries stay and keys come by. What does one visit add to dQ_i? What can be computed before the loop?",
+            "Compute delta once, from do_i and o_i. In the loop compute P with lse_i, then dP, then dS as in 10.ds.",
+            "Before the loop: delta and zeros. In the loop: a slice, P, dS. Add the product of shapes (rows, block) and (block, d), scaled.",
         ),
         core=("several blocks of keys",),
         library=("flashlearn",),
