@@ -79,7 +79,7 @@ book: setup  ## build the static book, build/book/index.html; notebooks are run 
 figures: setup  ## write every picture as SVG and PDF, for your own slides: build/figures/index.html
 	$(BIN)/python -m tools.figures
 
-lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45 or SLIDES=my_lecture before it
+lecture: setup  ## build the lecture, build/lecture/index.html; MINUTES=45, MINUTES=2x45 or SLIDES=my_lecture before it
 	$(BIN)/python -m tools.lecture --minutes $(or $(MINUTES),90) --slides $(or $(SLIDES),lecture)
 
 format: setup  ## format code and notebooks, make the map of the code again

@@ -25,7 +25,7 @@ GUIDE = (ROOT / "notebooks" / "INSTRUCTORS.md").read_text(encoding="utf-8")
 LECTURE = read(SLIDES, NUMBERS)
 
 
-def by_notebook(length: int) -> dict[str, float]:
+def by_notebook(length: str) -> dict[str, float]:
     total: dict[str, float] = {}
     for each in planned(LECTURE, length):
         if each.minutes:
@@ -43,10 +43,18 @@ def test_minutes_are_shared_out_as_the_guide_says():
     for start, end, notebook in re.findall(r"^\| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE):
         guide[notebook] = guide.get(notebook, 0) + int(end) - int(start)
     if importlib.util.find_spec("triton"):
-        assert by_notebook(90) == guide and sum(guide.values()) == 90
+        assert by_notebook("90") == guide and sum(guide.values()) == 90
     (line,) = re.findall(r"^If there are only 45 minutes: (.*)\.$", GUIDE, flags=re.MULTILINE)
     short = {name: int(minutes) for name, minutes in re.findall(r"(\d\d) \((\d+)\)", line)}
-    assert by_notebook(45) == short and sum(short.values()) == 45
+    assert by_notebook("45") == short and sum(short.values()) == 45
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("triton"), reason="slides of the kernel need Triton")
+def test_both_halves_take_45_minutes():
+    plan = planned(LECTURE, "2x45")
+    (at,) = (place for place, each in enumerate(plan) if each.slide.title == "Break")
+    assert sum(each.minutes for each in plan[:at]) == sum(each.minutes for each in plan[at:]) == 45
+    assert not any(each.slide.only for length in ("90", "45") for each in planned(LECTURE, length))
 
 
 def test_what_slides_show_is_there():
@@ -70,7 +78,7 @@ def test_a_slide_is_read_from_markdown(tmp_path):
     assert (one.steps, one.still, one.asks) == ((0, 2, 4, 5, 6), 1, {2: "What becomes of ℓ?"})
     assert (one.text, one.notes) == (f"ℓ is {runs.L[1]:.4f}.", "Say it.")
     assert (two.minutes, two.text, two.notes) == (None, "Only text.", "")
-    assert [each.slide.title for each in planned([one, two], 45)] == ["One", "Two"], "without minutes it is in both"
+    assert [each.slide.title for each in planned([one, two], "45")] == ["One", "Two"], "without minutes it is in both"
 
 
 def test_a_poll_is_a_list(tmp_path):
@@ -99,8 +107,8 @@ def test_a_slide_that_is_none_is_rejected(tmp_path, text, wrong):
 def test_an_empty_folder_and_other_lengths_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="expected slides in files like"):
         read(tmp_path, {})
-    with pytest.raises(ValueError, match="expected a lecture of 90 or 45 minutes, got 60"):
-        planned(LECTURE, 60)
+    with pytest.raises(ValueError, match="expected a lecture of 90, 45, 2x45 minutes, got 60"):
+        planned(LECTURE, "60")
     assert clock(1.5, 2.25) == "1:30–3:45"
 
 

@@ -27,12 +27,12 @@ STATE = """() => {
 
 @pytest.fixture(scope="module")
 def lecture(chromium, tmp_path_factory):
-    return build(45, tmp_path_factory.mktemp("lecture") / "out")
+    return build("45", tmp_path_factory.mktemp("lecture") / "out")
 
 
 @pytest.fixture(scope="module")
 def plan():
-    return planned(read(SLIDES, runs.NUMBERS), 45)
+    return planned(read(SLIDES, runs.NUMBERS), "45")
 
 
 @pytest.fixture
@@ -278,7 +278,7 @@ def test_a_lecture_of_ones_own(chromium, tmp_path):
         "# Mine\nminutes: 2, 2\n\nOf $x^2$ and {{l_2}}.\n\nNote:\nSay it.\n", encoding="utf-8"
     )
     (mine / "brand.css").write_text(".slide h2 { color: rgb(0, 51, 102); }", encoding="utf-8")
-    (index,) = build(45, tmp_path / "out", pdf=False, slides=mine)
+    (index,) = build("45", tmp_path / "out", pdf=False, slides=mine)
     page = chromium.new_page()
     page.goto(index.as_uri())
     page.wait_for_selector("body[data-ready]")

@@ -1,7 +1,7 @@
 """Build the lecture: build/lecture/index.html, to be opened in a browser without a network.
 
 python -m tools.lecture                90 minutes, in the order of notebooks/INSTRUCTORS.md
-python -m tools.lecture --minutes 45
+python -m tools.lecture --minutes 45   or 2x45: the long one in two halves, with a break
 python -m tools.lecture --slides DIR   slides of your own: a copy of the folder lecture, changed
 python -m tools.lecture --no-pdf       without slides.pdf (slides with notes) and handout.pdf, which Chromium prints
 """
@@ -15,12 +15,14 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.lecture.slides import LENGTHS
+
 ROOT = Path(__file__).parents[2]
 SLIDES, OUT = ROOT / "lecture", ROOT / "build" / "lecture"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-def build(minutes: int, out: Path, pdf: bool = True, slides: Path = SLIDES) -> list[Path]:
+def build(minutes: str, out: Path, pdf: bool = True, slides: Path = SLIDES) -> list[Path]:
     """Write the deck and the handout into the folder `out`, which is made anew; the files to open."""
     from flashlearn.show.frame import look
     from tools.lecture.page import deck, handout
@@ -63,9 +65,7 @@ def print_pdf(page: Path, file: Path) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.lecture", description=__doc__.split("\n")[0])
-    parser.add_argument(
-        "--minutes", type=int, choices=(90, 45), default=90, help="how long the lecture is (default: 90)"
-    )
+    parser.add_argument("--minutes", choices=LENGTHS, default="90", help="how long the lecture is (default: 90)")
     parser.add_argument("--out", type=Path, default=OUT, help="the folder to write; it is made anew")
     parser.add_argument("--slides", type=Path, default=SLIDES, help="the folder of slides (default: lecture)")
     parser.add_argument("--no-pdf", action="store_true", help="without the two files to print, which need Chromium")

@@ -97,6 +97,7 @@ def _slide(number: int, planned: Planned, start: float, total: float, folder: Pa
         shown = _poll(slide.poll)
     when = f"{clock(start, minutes)} · notebook {slide.notebook}" if slide.minutes else ""
     kind, level = ("slide", "h2") if slide.minutes else ("slide title", "h1")
+    kind += " beside" if slide.run and "```" in slide.text else ""  # lines of code, then their run
     return (
         f"<section class='{kind}' data-clock='{when}' data-until='{60 * (start + minutes):g}' hidden>"
         f"<{level}>{html.escape(slide.title)}</{level}><div class='text'>{text}</div>{shown}"

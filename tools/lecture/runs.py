@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +27,7 @@ from flashlearn.show.draw import (
     drawable,
 )
 from flashlearn.show.frame import Draw, Steps
+from tools.lecture import plots
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,17 @@ def race_runs() -> dict[str, list[Step]]:
         "FlashAttention-1": fl.record(fl.tiled_attention_v1_steps(*tensors, block_q=32, block_k=32)),
         "FlashAttention-2": fl.record(fl.tiled_attention_v2_steps(*tensors, block_q=32, block_k=32)),
     }
+
+
+def update_lines() -> str:
+    """The online-softmax update of the teaching kernel as a block of code, without comments and docstring."""
+    try:
+        from flashlearn.kernels.forward import online_softmax_update
+    except ModuleNotFoundError:  # no Triton: the slide is left out
+        return ""
+    lines = [line.split("  #")[0] for line in inspect.getsource(online_softmax_update.fn).splitlines()]
+    shown = [line for line in lines if line.strip() and not line.strip().startswith(("@", "#", '"'))]
+    return "```python\n" + textwrap.dedent("\n".join(shown)) + "\n```"
 
 
 def recorded() -> list[Step]:
@@ -225,6 +239,25 @@ RUNS = {
 }
 
 PLOTS = {
+    "matrix": Plot(
+        plots.matrix,
+        "Squares to scale: "
+        + ", ".join(f"S of one head for N = {N:,}, {size:,.0f} MB" for N, size in plots.SCORES.items())
+        + f"; next to them Q, K, V and O together, {plots.MATRICES:,.0f} MB.",
+    ),
+    "memories": Plot(
+        plots.memories,
+        f"Two squares to scale: HBM, {GPU.memory / 1e9:.0f} GB, and all SRAM, {GPU.sram / 1e6:.0f} MB.",
+    ),
+    "measured": Plot(
+        plots.measured,
+        "Two bars: " + ", ".join(f"{plots.NAMES[name]} {ms:.3g} ms" for name, ms in plots.TIMES.items()) + ".",
+        figsize=(12.8, 3.6),
+    ),
+    "speed": Plot(
+        plots.speed,
+        "Bars: " + ", ".join(f"{plots.NAMES[name]} {rate:.0f} TFLOP/s" for name, rate in plots.RATES.items()) + ".",
+    ),
     "overflow": Plot(edges, "Bars: " + ", ".join(f"{name} {edge:.2f}" for name, edge in EDGES.items()) + "."),
     "roofline": Plot(
         lambda ax: draw_roofline(ax, GPU, PLACED, between={"L2 decides": (REAL, BEST)}),
@@ -261,6 +294,14 @@ NUMBERS = {
     ),
     "race_flops": f"{FLOPS['standard attention']:,}",
     "race_factor": f"{RACE['standard attention'] / RACE['FlashAttention-2']:.1f}",
+    "kernel_update": update_lines(),
+    "scores_mb": f"{plots.SCORES[4096]:,.0f}",
+    "scores_times": f"{plots.SCORES[16384] / plots.MATRICES:.0f}",
+    "memory_ratio": f"{GPU.memory / GPU.sram:,.0f}",
+    "standard_ms": f"{plots.TIMES['math']:.3g}",
+    "flash_ms": f"{plots.TIMES['flashlearn']:.3g}",
+    "measured_factor": f"{plots.TIMES['math'] / plots.TIMES['flashlearn']:.0f}",
+    "ours_rate": f"{plots.RATES['flashlearn']:.0f}",
     "gpu": GPU.name,
     "ridge": f"{GPU.ridge():.0f}",
     "sms": f"{GPU.sms}",

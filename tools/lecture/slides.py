@@ -19,6 +19,7 @@ Below the title, up to the first empty line:
     still      the step that the handout shows, the last unless given
     ask N      the question that is asked before step N is shown
     needs      a package without which the slide is left out
+    only       2x45: the slide is in the lecture of two halves alone
 
 Files are read in the order of their names, which begin with the number of a notebook. No HTML is made here.
 """
@@ -33,9 +34,9 @@ from pathlib import Path
 
 from flashlearn.exercises.questions import QUESTIONS
 
-LENGTHS = (90, 45)  # minutes: the long lecture and the short one
+LENGTHS = {"90": 0, "45": 1, "2x45": 0}  # each with its column of minutes; the last is the long one in two halves
 SHOWS = ("run", "plot", "explorer", "question", "poll")
-KNOWN = {"minutes", "steps", "still", "needs", *SHOWS}
+KNOWN = {"minutes", "steps", "still", "needs", "only", *SHOWS}
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Slide:
     steps     of the run, from 0, at which Page Down stops; empty: chosen from the run
     asks      {step, from 0: the question before it}
     still     the step, from 0, that stands for the run on paper; -1 is the last
+    only      the lecture that it is in, or "" for all
     """
 
     notebook: str
@@ -98,6 +100,7 @@ class Slide:
     steps: tuple[int, ...] = ()
     asks: dict[int, str] = field(default_factory=dict)
     still: int = -1
+    only: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,12 +122,12 @@ def read(folder: Path, numbers: Mapping[str, str]) -> list[Slide]:
     return found
 
 
-def planned(slides: list[Slide], length: int) -> list[Planned]:
-    """The slides of a lecture of 90 or 45 minutes."""
+def planned(slides: list[Slide], length: str) -> list[Planned]:
+    """The slides of a lecture of "90", "45" or "2x45" minutes."""
     if length not in LENGTHS:
-        raise ValueError(f"expected a lecture of 90 or 45 minutes, got {length}")
-    column = LENGTHS.index(length)
-    minutes = ((slide, slide.minutes[column] if slide.minutes else None) for slide in slides)
+        raise ValueError(f"expected a lecture of {', '.join(LENGTHS)} minutes, got {length}")
+    mine = [slide for slide in slides if slide.only in ("", length)]
+    minutes = ((slide, slide.minutes[LENGTHS[length]] if slide.minutes else None) for slide in mine)
     return [Planned(slide, each or 0) for slide, each in minutes if each != 0]
 
 
@@ -164,6 +167,7 @@ def _slide(part: str, path: Path) -> Iterator[Slide]:
         steps=_steps(keys.get("steps", "")),
         asks=asks,
         still=int(keys.get("still", 0)) - 1,
+        only=keys.get("only", ""),
     )
 
 
