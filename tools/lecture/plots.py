@@ -9,10 +9,11 @@ from matplotlib.patches import Rectangle
 from flashlearn.cost import A100_40GB
 from flashlearn.measurements.records import chosen, load, provenance
 
-RECORD = load("gpu_attention_h200")
+RECORD, LADDER = load("gpu_attention_h200"), load("gpu_ladder")
 BLUE, RED, GREY, YELLOW = "#0072B2", "#D55E00", "#BBBBBB", "#F0E442"
-NAMES = {"math": "standard", "efficient": "memory-efficient", "fa2": "FlashAttention-2", "cudnn": "cuDNN",
-         "fa4": "FlashAttention-4", "flashlearn": "this course"}  # fmt: skip
+NAMES = {"efficient": "memory-efficient", "fa2": "FlashAttention-2", "cudnn": "cuDNN", "fa4": "FlashAttention-4",
+         "flashlearn": "this course"}  # fmt: skip
+STAGES = {"standard": "three operations", "fused": "tiles, one kernel", "op": "the fast kernel"}
 
 
 def megabytes(N: int, columns: int) -> float:
@@ -25,9 +26,9 @@ def squares(ax: Any, sides: list[tuple[str, float, str]], gap: float) -> None:
     at = 0.0
     for words, side, colour in sides:
         ax.add_patch(Rectangle((at, 0), side, side, facecolor=colour, edgecolor="black"))
-        ax.text(at + side / 2, -gap / 4, words, ha="center", va="top", fontsize=20)
+        ax.text(at + side / 2, -gap / 6, words, ha="center", va="top", fontsize=20)
         at += max(side, gap) + gap
-    ax.set(xlim=(-gap / 2, at), ylim=(-1.6 * gap, max(side for _, side, _ in sides) * 1.05), aspect="equal")
+    ax.set(xlim=(-gap / 2, at), ylim=(-1.2 * gap, max(side for _, side, _ in sides) * 1.05), aspect="equal")
     ax.axis("off")
 
 
@@ -38,7 +39,7 @@ MATRICES = megabytes(16384, 4 * 128)  # Q, K, V and O of one head of 128 columns
 def matrix(ax: Any) -> None:
     """S of one head for three lengths, and Q, K, V and O of the longest: areas are bytes."""
     sides = [(f"S, N = {N:,}\n{size:,.0f} MB", size**0.5, RED) for N, size in SCORES.items()]
-    squares(ax, [*sides, (f"Q, K, V, O\nN = 16,384\n{MATRICES:,.0f} MB", MATRICES**0.5, BLUE)], gap=5)
+    squares(ax, [*sides, (f"Q, K, V, O\nN = 16,384\n{MATRICES:,.0f} MB", MATRICES**0.5, BLUE)], gap=6.5)
 
 
 def memories(ax: Any) -> None:
@@ -49,40 +50,32 @@ def memories(ax: Any) -> None:
         f"HBM: {hbm / 1e3:,.0f} GB\n{gpu.bandwidth / 1e12:.2f} TB/s",
         f"SRAM: {sram:.0f} MB in {gpu.sms} parts\n{gpu.sram_bandwidth / 1e12:.0f} TB/s",
     ]
-    squares(ax, [(words[0], hbm**0.5, GREY), (words[1], sram**0.5, YELLOW)], gap=70)
+    squares(ax, [(words[0], hbm**0.5, GREY), (words[1], sram**0.5, YELLOW)], gap=150)
 
 
-def row(D: int, N: int, causal: bool) -> dict:
-    """What was recorded for float16 at this setting: TFLOP/s by library."""
-    return chosen(RECORD["rows"], D=D, N=N, causal=causal, dtype="float16", H_q=2048 // D)[0]
-
-
-def milliseconds(name: str, D: int = 128, N: int = 4096, causal: bool = True) -> float:
-    """The recorded time of the forward pass."""
-    setting = row(D, N, causal)
-    flops = 4 * setting["B"] * setting["H_q"] * N * N * D / (2 if causal else 1)
-    return flops / setting[name]["forward"] / 1e9
-
-
-def bars(ax: Any, values: dict[str, float], unit: str) -> None:
-    for place, (name, value) in enumerate(values.items()):
-        ax.barh(place, value, height=0.7, color=BLUE if name == "flashlearn" else GREY)
+def bars(ax: Any, values: dict[str, float], names: dict[str, str], unit: str, record: dict) -> None:
+    """A bar for each value, the last in blue."""
+    for place, value in enumerate(values.values()):
+        ax.barh(place, value, height=0.7, color=BLUE if place == len(values) - 1 else GREY)
         ax.text(value, place, f"  {value:.3g} {unit}", va="center", fontsize=22)
-    ax.set_yticks(range(len(values)), [NAMES[name] for name in values], fontsize=22)
+    ax.set_yticks(range(len(values)), [names[name] for name in values], fontsize=22)
     ax.set(xlim=(0, 1.25 * max(values.values())), xticks=[], ylim=(len(values) - 0.4, -0.6))
     ax.spines[["top", "right", "bottom"]].set_visible(False)
-    ax.set_xlabel(provenance(RECORD), fontsize=14)
+    ax.set_xlabel(provenance(record), fontsize=14)
 
 
-TIMES = {name: milliseconds(name) for name in ("math", "flashlearn")}
-RATES = {name: row(128, 16384, True)[name]["forward"] for name in NAMES}
+D, N, HEADS = 128, 4096, 64  # of the times
+(_ladder,) = chosen(LADDER["forward"], D=D, N=N, causal=False)
+TIMES = {name: 4 * HEADS * N * N * D / _ladder[name] / 1e9 for name in STAGES}  # ms of a forward pass
+(_rates,) = chosen(RECORD["rows"], D=128, N=16384, causal=True, dtype="float16", H_q=16)
+RATES = {name: _rates[name]["forward"] for name in NAMES}
 
 
 def measured(ax: Any) -> None:
-    """Milliseconds of one forward pass, with and without the matrix in HBM."""
-    bars(ax, TIMES, "ms")
+    """Milliseconds of one forward pass: S and P in HBM, or never there."""
+    bars(ax, TIMES, STAGES, "ms", LADDER)
 
 
 def speed(ax: Any) -> None:
-    """TFLOP/s of six implementations."""
-    bars(ax, RATES, "TFLOP/s")
+    """TFLOP/s of five implementations."""
+    bars(ax, RATES, NAMES, "TFLOP/s", RECORD)
