@@ -179,14 +179,6 @@ def test_eight_sessions_take_every_notebook_once_and_exercises_that_were_read():
     assert all(re.search(r"read (\d\d)", bullet(session, "Homework"))[1] in MINUTES for session in SESSIONS[:-1])
 
 
-def test_both_variants_have_ninety_minutes():
-    rows = re.findall(r"^\| ([12]) \| (\d+)–(\d+) \| (\d\d),", GUIDE, flags=re.MULTILINE)
-    for lecture in "12":
-        times = [(int(start), int(end)) for number, start, end, _ in rows if number == lecture]
-        assert times[0][0] == 0 and times[-1][1] == 45
-        assert all(before[1] == after[0] for before, after in zip(times, times[1:], strict=False))
-
-
 def test_lines_that_the_grading_command_would_print():
     lines = re.findall(
         r"^ {4}submissions/\S+ +(\d\d\.[a-z_]+) +(\d+) of +(\d+) +(\d+) %(.*)$", GRADING, flags=re.MULTILINE
