@@ -455,7 +455,7 @@ def test_mutants_killed_in_an_untouched_notebook_12():
 def test_usage(capsys):
     with pytest.raises(SystemExit):
         main([])
-    assert "python -m flashlearn.grading" in capsys.readouterr().err
+    assert "python -m flashlearn grade" in capsys.readouterr().err
     with pytest.raises(SystemExit) as error:
         main(["--help"])
     usage = capsys.readouterr().out

@@ -304,8 +304,8 @@ the package flash-attn.
 
 Not every family can use it. This table says which can, for each class for causal or masked language modelling:
 
-- **equal**: our attention runs, and the logits equal those of the model's own eager attention up to {BOUND:.0e} of the
-  largest logit, without padding and with padding on the left and on the right. Where eager attention is causal, ours is too.
+- **equal**: our attention runs. The logits equal those of the model's own eager attention up to {BOUND:.0e} of the largest
+  logit, without padding and with padding on either side. Where eager attention is causal, ours is, too.
 - **rejected**: a ValueError says why, when the model is built or at its first call.
 - **not built**: a tiny model could not be made from the default configuration, so nothing is known.
 

@@ -1,22 +1,23 @@
 """Grade submitted notebooks.
 
-    python -m flashlearn.grading submissions/*/03*.ipynb
-    python -m flashlearn.grading --csv submissions/*/*.ipynb > results.csv
-    python -m flashlearn.grading --strict examination/*.ipynb
+    python -m flashlearn grade submissions/*/03*.ipynb
+    python -m flashlearn grade --csv submissions/*/*.ipynb > results.csv
+    python -m flashlearn grade --strict examination/*.ipynb
 
 One line for each exercise: notebook, exercise, tests passed, tests, score in percent, remark. The score is the share of
-the tests that passed, and at most 25 if a core test failed: then the answer misses the idea of the task. Each notebook
-runs to its end in a process of its own, in an empty folder; the file is not changed, and outputs stored in it do not
-count. An exercise that was not checked is "missing"; of several checks the best one counts. The number and title in the
-file's name, anywhere in it, identify the notebook. A missing file ends the command at once, with exit code 2; a file that
-is no notebook is a line of the table. Linux, macOS or WSL is needed.
+the tests that passed. It is at most 25 if a core test failed, because then the answer misses the idea of the task.
 
-With --strict, for examinations, the functions that a notebook passes to its checks are called in a process of their own
-and compared here: only what they return counts. notebooks/GRADING.md says what is not prevented. An answer that calls
-a function that does the whole task, such as torch.softmax, passes with a remark; with --own-work it fails, unless it
+Each notebook runs to its end in a process of its own, in an empty folder. The file is not changed, and outputs stored in
+it do not count. An exercise that was not checked is "missing"; of several checks the best one counts. The number and title
+in the file's name, anywhere in it, identify the notebook. A missing file ends the command at once, with exit code 2. A file
+that is no notebook is a line of the table. Linux, macOS or WSL is needed.
+
+With --strict, for examinations, the functions that a notebook passes to its checks are called in a process of their own.
+They are compared here, and only what they return counts. notebooks/GRADING.md says what is not prevented. An answer
+that calls a function for the whole task, such as torch.softmax, passes with a remark. With --own-work it fails, unless it
 hides the call, for example in a thread.
 
-`python -m flashlearn grade` is the same command. `python -m flashlearn inventory` asks what students believe.
+`python -m flashlearn.grading` is the same command. `python -m flashlearn inventory` asks what students believe.
 """
 
 from __future__ import annotations
@@ -173,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     assert __doc__
     parser = argparse.ArgumentParser(
-        prog="python -m flashlearn.grading", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m flashlearn grade", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("notebooks", nargs="+", type=Path)
     parser.add_argument("--csv", action="store_true", help="print comma-separated values, a notebook's when it is done")
@@ -193,8 +194,8 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     added = [name for name, exercise in EXERCISES.items() if not exercise.solution.__module__.startswith("flashlearn.")]
     if added and not options.strict:
         parser.error(
-            f"expected --strict with {', '.join(added)}, an exercise of your own: without it the checks run where the notebook "
-            "runs, and there only the exercises of the package are known"
+            f"expected --strict with {', '.join(added)}, an exercise of your own. Without it the checks run where the notebook "
+            "runs, and only the exercises of the package are known there"
         )
     for path in options.notebooks:
         if not path.is_file() or not os.access(path, os.R_OK):

@@ -26,7 +26,7 @@ def ask(questions: Sequence[Question]) -> Iterator[tuple[Question, str | None]]:
 
 
 def read_choice(question: Question) -> str | None:
-    """The choice that is typed, None for an empty line; other input is rejected, and asked for again."""
+    """The choice that is typed, None for an empty line; other input is rejected, and the question repeated."""
     letters = LETTERS[: len(question.choices)]
     while True:
         typed = input(f"{letters[0]} to {letters[-1]}: ").strip().lower()
@@ -38,7 +38,7 @@ def read_choice(question: Question) -> str | None:
 
 
 def belief(question: Question, choice: str) -> str:
-    """What a reader may be thinking who takes this wrong choice."""
+    """What a reader may be thinking who makes this wrong choice."""
     return question.beliefs[choice].rstrip(".")
 
 

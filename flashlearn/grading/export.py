@@ -4,10 +4,12 @@
     python -m flashlearn export --format text2qti --notebook 03 quiz.txt
     python -m flashlearn export --format exercises exercises.csv
 
-moodle      Moodle XML: import it into the question bank, where each notebook becomes a category
-text2qti    a quiz for the program of that name (`pip install text2qti`): `text2qti quiz.txt` makes quiz.zip, the QTI
-            package that Canvas imports
-exercises   comma-separated values: every exercise with its points, its tests, and those without which the idea is missed
+moodle: Moodle XML. Import it into the question bank, where each notebook becomes a category.
+
+text2qti: a quiz for the program of that name (`pip install text2qti`). `text2qti quiz.txt` then makes quiz.zip, the QTI
+package that Canvas imports.
+
+exercises: comma-separated values. Each exercise has its points, its tests, and those without which the idea is missed.
 
 Questions have their feedback: why the right choice is right, and the belief behind each wrong one. Without --notebook and
 --form, all questions of all notebooks are written.
@@ -58,8 +60,8 @@ def chosen(numbers: Sequence[str], form: str | None) -> list[Question]:
 
 
 def asked_in(question: Question) -> str:
-    """The number of the notebook that asks; of an item of form B, of that which shows the answer."""
-    return NUMBERS[question.shown] if question.id.startswith("form_b.") else question.name[:2]
+    """The number of the notebook that asks; of an item of the inventory, of that which shows the answer."""
+    return NUMBERS[question.shown] if question.id.startswith("form_") else question.name[:2]
 
 
 def title(number: str) -> str:

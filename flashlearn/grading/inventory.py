@@ -4,9 +4,9 @@
     python -m flashlearn inventory --form B
     python -m flashlearn inventory --questions 10 --seed 3 < answers.txt
 
-There are two forms of 30 questions. A question of form A is asked in a notebook, too. Its partner in form B tests the
-same idea by another example, which no notebook shows. Take one form before the course and the other one after it: the
-first time form A is asked, later the form that you did not begin with, unless --form says which.
+There are two forms of 30 questions. An item of form B tests the same idea as its partner in form A by another example. Take
+one form before the course and the other one after it. The first time form A is asked, and later the form that you did not
+begin with. --form chooses another one.
 
 A letter answers, and Enter skips a question. The right answers are not shown. At the end the beliefs that your wrong
 answers suggest are listed by notebook, and compared with the first time, idea by idea. The result is kept on this computer
@@ -23,18 +23,20 @@ from importlib.resources import files
 from typing import Any
 
 from flashlearn.exercises import log
-from flashlearn.exercises.questions import QUESTIONS, Question, read
+from flashlearn.exercises.questions import Question, read
 from flashlearn.grading.asking import KEYS, answered_in, ask, belief
 
-_B = {
-    question.id.removeprefix("form_b."): question
-    for question in read((files("flashlearn.course") / "form_b.md").read_text(encoding="utf-8"), "form_b")
-}
-_A = {question.id: question for question in QUESTIONS.values() if question.id in _B}
-FORMS: dict[str, dict[str, Question]] = {"A": _A, "B": {idea: _B[idea] for idea in _A}}  # form -> idea -> question
+
+def _form(name: str) -> dict[str, Question]:
+    """The questions of a form, by idea."""
+    text = (files("flashlearn.course") / f"{name}.md").read_text(encoding="utf-8")
+    return {question.id.removeprefix(f"{name}."): question for question in read(text, name)}
+
+
+FORMS = {"A": _form("form_a"), "B": _form("form_b")}
 IDEAS = {question.name: idea for form in FORMS.values() for idea, question in form.items()}
 ITEMS = {question.name: question for form in FORMS.values() for question in form.values()}
-COUNT = len(_A)
+COUNT = len(FORMS["A"])
 Answers = Mapping[str, str]  # name of a question -> the choice, without skipped questions
 
 
@@ -61,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def next_form(before: Sequence[Mapping[str, Any]]) -> str:
     """A the first time, then the form that was not the first."""
-    return "B" if before and before[0].get("form", "A") == "A" else "A"
+    return "B" if before and before[0].get("form") == "A" else "A"
 
 
 def drawn(count: int, seed: int | None, form: str, before: Sequence[Mapping[str, Any]]) -> list[Question]:
@@ -78,7 +80,7 @@ def drawn(count: int, seed: int | None, form: str, before: Sequence[Mapping[str,
 
 def keep(questions: Sequence[Question], answers: Answers) -> str:
     """Add this inventory to the log; what prevented it, or ""."""
-    form = "B" if questions[0].name in {each.name for each in FORMS["B"].values()} else "A"
+    form = "A" if questions[0].id.startswith("form_a.") else "B"
     return log.write(
         log.INVENTORY, {"form": form, "asked": [each.name for each in questions], "answers": dict(answers)}
     )
@@ -89,7 +91,8 @@ def earlier() -> list[dict[str, Any]]:
     return [
         line
         for line in log.read(log.INVENTORY)
-        if isinstance(line.get("asked"), list)
+        if line.get("form") in list(FORMS)
+        and isinstance(line.get("asked"), list)
         and isinstance(line.get("answers"), dict)
         and all(isinstance(each, str) for each in (*line["asked"], *line["answers"].values()))
     ]

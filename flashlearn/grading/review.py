@@ -4,10 +4,11 @@
     python -m flashlearn review --notebook 03    and all questions on notebook 03
     python -m flashlearn review --all            and all questions on all notebooks
 
-A question is due one day after your first choice in a notebook. Each right answer moves it on: it is asked again after
-3 days, then 7, then every 21. A wrong answer moves it back to one day. Questions that you have waited for longest come
-first. Without --notebook or --all, only notebooks count in which you have made a choice; a question that you have not
-predicted there yet is not asked, so that no prediction is given away.
+A question is due one day after your first choice in a notebook. After a right answer it is asked again in 3 days, then
+in 7, then every 21 days. After a wrong answer it is asked again the next day. The questions that are due longest come first.
+
+Without --notebook or --all, only notebooks count in which you have made a choice. Questions that you have not
+predicted there yet are left out, so that no prediction is given away.
 
 Every answer is kept at once on this computer, in ~/.flashlearn or the folder that FLASHLEARN_HOME names. Nothing is sent
 anywhere. Ctrl+D and Ctrl+C end the review, and the answers so far count.
@@ -33,7 +34,7 @@ COUNT = 10
 
 @dataclass(frozen=True)
 class Card:
-    """Where a question is: its box, and the day on which it came there; None if that cannot be read."""
+    """Where a question is: its box, and the day on which it came there, None if unknown."""
 
     box: int = 0
     since: date | None = None
@@ -106,7 +107,7 @@ def _answers() -> Iterator[tuple[str, bool, date | None]]:
 
 
 def _review(questions: list[Question], cards: dict[str, Card], today: date) -> tuple[int, str]:
-    """Ask, keep every answer and say what is right; the exit status, and why an answer could not be kept, or ""."""
+    """Ask, keep every answer and say what is right. Returns the exit status, and why an answer is not kept, or ""."""
     answered, right, trouble, status = 0, 0, "", 0
     try:
         for question, choice in ask(questions):
