@@ -9,7 +9,7 @@ from typing import NamedTuple
 NOTEBOOKS = {
     "start_here": 25,
     "naive_softmax": 35,
-    "safe_softmax": 35,
+    "safe_softmax": 40,
     "online_softmax": 60,
     "two_pass_attention": 60,
     "one_pass_attention": 60,

@@ -24,15 +24,15 @@ def every_logit_counts(safe):
         x = torch.tensor([low, low + 1], dtype=torch.float64)
         small, large = safe(x.clone()).tolist()
         weights = f"{small:.4g} and {large:.4g}, not 0.2689 and 0.7311"
-        told = f"of the logits {low:g} and {low + 1:g} the weights are {weights}"
+        said = f"for the logits {low:g} and {low + 1:g} the weights are {weights}"
         if abs(small - large) < 1e-3:
-            return f"{told}: both became one number on the way. No logit is clamped to a range: subtract the maximum, and exp cannot overflow"
+            return f"{said}: both became the same number. Do not clamp logits to a range: subtract the maximum, and exp cannot overflow"
         if abs(small - math.e * large) < 1e-3:
-            return f"{told}: the larger logit has the smaller weight. A logit keeps its sign: abs is taken of none"
+            return f"{said}: the larger logit has the smaller weight. A logit keeps its sign: do not take abs"
         if math.isnan(large) and low > 0:
             return ""  # an exponential overflows
         if math.isnan(large):
-            return f"{told}: all exponentials are 0. What is subtracted is larger than the maximum; m is the maximum itself, with its sign"
+            return f"{said}: all exponentials are 0, because a number above the maximum was subtracted: m is the maximum itself, with its sign"
     return ""
 
 
@@ -42,7 +42,7 @@ def the_maximum_is_subtracted(safe):
         x = torch.tensor(row)
         p = safe(x.clone())
         if p.isnan().any() or p.isinf().any():
-            return f"of the logits {row} come {p.tolist()}: an exponential overflows; what is subtracted must be the maximum"
+            return f"for the logits {row} the result is {p.tolist()}: an exponential overflows; subtract the maximum"
     return ""
 
 
@@ -50,7 +50,7 @@ def the_sum_alone(safe):
     """One entry that outweighs all others has the weight 1, to the last digit."""
     p = safe(torch.tensor([0.0, -900.0], dtype=torch.float64))[0].item()
     if 1e-15 < 1 - p < 1e-3:
-        return f"an entry that outweighs all others has the weight 1 - {1 - p:.1g}: nothing is added to l, which is never below 1"
+        return f"an entry that outweighs all others has the weight 1 - {1 - p:.1g} instead of 1: nothing is added to l, which is never below 1"
     return ""
 
 
@@ -65,7 +65,7 @@ def m_is_added(lse):
     if abs(two - one) < 1e-6:
         return "lse stays the same when all logits grow by 1: add m back, m + log(l)"
     if abs(two - 2 * one) < 1e-6 and abs(one - 1) > 1e-6:
-        return "if all logits double, so does lse: one more in all of them must be one more in lse, m + log(l)"
+        return "if all logits double, lse doubles, too: instead it must grow by 1 when all logits grow by 1, m + log(l)"
     if abs(two - one + 1) < 1e-6:
         return "lse falls when all logits grow: m must be added, not subtracted"
     return ""
@@ -73,7 +73,7 @@ def m_is_added(lse):
 
 def the_logarithm(lse):
     """Of eight logits of 1 it is 1 + log 8."""
-    told = f"of eight logits of 1 lse is {_equal(lse, 1.0):.4g}, not 1 + log 8 = {1 + math.log(8):.4g}"
+    said = f"for eight logits of 1 lse is {_equal(lse, 1.0):.4g}, not 1 + log 8 = {1 + math.log(8):.4g}"
     over = _equal(lse, 1.0) - 1
     for size, words in (
         (3.0, "that is a logarithm to the base 2: torch.log is the natural one"),
@@ -83,8 +83,8 @@ def the_logarithm(lse):
         (-math.log(8), "log(l) is subtracted, where it must be added"),
     ):
         if abs(over - size) < 1e-6:
-            return f"{told}: {words}"
-    return told if abs(over - math.log(8)) > 1e-6 else ""
+            return f"{said}: {words}"
+    return said if abs(over - math.log(8)) > 1e-6 else ""
 
 
 def _asked(is_invariant, softmax):
@@ -107,11 +107,13 @@ def true_is_true(is_invariant):
             if sine
             else "softmax(x + c) must be equal to softmax(x), not to softmax(x) + c"
         )
-        return f"of a function that gives 0 for any x it says False, and of x itself True: {why}"
+        return (
+            f"for a function that returns 0 for any x the answer is False, and for one that returns x it is True: {why}"
+        )
     if not (same or itself or sine or _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]):
-        return "of every function it says False, even of one that gives 0 for any x: compare softmax(x + c) with softmax(x), the results of both"
+        return "the answer is False for every function, even for one that returns 0 for any x: compare softmax(x + c) with softmax(x)"
     if same and itself and sine:
-        return "of functions that give back x or its sine, which every shift changes, it says True: compare all entries of softmax(x + c) and softmax(x)"
+        return "for functions that return x or its sine, which every shift changes, the answer is True: compare all entries of softmax(x + c) and softmax(x)"
     return ""
 
 
@@ -125,7 +127,7 @@ def one_number(is_invariant):
 
 
 def _shifted(x, y):
-    """Whether y is x plus one number, but for rounding."""
+    """Whether y is x plus one number, up to rounding."""
     shift = y - x
     return (shift - shift.mean()).abs().max() <= 1e-3 * (1 + shift.abs().max())
 
@@ -134,7 +136,7 @@ def every_shift_counts(is_invariant):
     """A function that one large shift changes, and no small one."""
     verdict, rows = _asked(is_invariant, lambda x: (x > 500).to(x.dtype))
     if verdict and max((x.max().item() for x in rows), default=0.0) > 500:
-        return "a shift is tried that changes the result, and it says True all the same: compare the results, of every shift; to be finite is not enough"
+        return "one of the shifts changes the result, but the answer is True: compare the results of every shift; it is not enough that they are finite"
     return ""
 
 
@@ -144,8 +146,8 @@ def what_is_called(is_invariant):
     if not rows:
         return "softmax is never called: call it with a row of your own, and with shifted copies"
     if all((x.max() - x.min()).item() < 1e-6 for x in rows):
-        told = "so x / sum(x), and much else, gives the same for every shift"
-        return f"the row is constant: {told}; let its entries differ"
+        said = "so x / sum(x), and much else, returns the same for every shift"
+        return f"the row is constant: {said}; let its entries differ"
     return ""
 
 
@@ -154,16 +156,16 @@ def what_is_tried(is_invariant):
     verdict, rows = _asked(is_invariant, torch.zeros_like)
     high, low = max(x.max().item() for x in rows), min(x.min().item() for x in rows)
     if verdict and high < 710:
-        return f"the largest logit that is tried is {high:.4g}: shift farther up, to 1000 and more, where exp overflows"
+        return f"the largest logit tried is {high:.4g}: shift farther up, to 1000 and more, where exp overflows"
     if verdict and low > -1000:
-        return f"the lowest logit that is tried is {low:.4g}: shift farther down, below -1000"
+        return f"the lowest logit tried is {low:.4g}: shift farther down, below -1000"
     return ""
 
 
 def rounding(is_invariant):
     """x + c is rounded, and softmax with it: that must not count."""
     if _asked(is_invariant, torch.zeros_like)[0] and not _asked(is_invariant, lambda x: torch.softmax(x, -1))[0]:
-        return "x + c is rounded, so that softmax differs by some 1e-4 if c is 2000: rounding counts, so the tolerance is too small"
+        return "x + c is rounded, so softmax differs by about 1e-4 if c is 2000: the tolerance is too small for this rounding"
     return ""
 
 

@@ -17,8 +17,8 @@ ONE_WINS = torch.tensor([-800.0, 0.0, -900.0], dtype=torch.float64)  # l is 1, t
 DIGITS = torch.tensor([0.3, -30.7, 1.9, -5.1, 1.25], dtype=torch.float64)
 ROWS, ROWS_APART = torch.stack([X, 10 * X]), torch.stack([X, X + 1000])
 
-OF_THE_ROW = "m is the maximum of the row, no other entry and no mean: exp of what lies far above m overflows"
-TRUE_MAXIMUM = "m is the true maximum: only -inf is lower than every finite logit, no number of yours is"
+OF_THE_ROW = "m is the maximum of the row, not another entry or the mean: exp of a logit far above m overflows"
+TRUE_MAXIMUM = "m is the true maximum: only -inf is lower than every finite logit"
 
 
 def _lse_of(x):
@@ -57,38 +57,38 @@ SAFE_CASES = (
     Case(
         "an entry of -inf",
         softmax_of(torch.tensor([0, -INF, 1])),
-        "exp(-inf) is 0 by itself; nothing needs to be done for it",
+        "exp(-inf) is 0: this entry needs no code of its own",
     ),
     Case("the maximum, far above the rest", softmax_of(WIDE), OF_THE_ROW),
     Case("as low as float32 goes", softmax_of(LOWEST), TRUE_MAXIMUM),
     Case(
         "one entry outweighs the rest",
         softmax_of(ONE_WINS),
-        "its weight is exactly 1: nothing is added to l, which is at least 1 by itself",
+        "its weight is exactly 1: add nothing to l, which is at least 1",
         1e-15,
     ),
-    Case("float64", softmax_of(DIGITS), "stay in the dtype of x, and let small weights be as small as they are", 1e-9),
+    Case("float64", softmax_of(DIGITS), "stay in the dtype of x, and do not round small weights up", 1e-9),
     Case(
         "rows in three dimensions",
         softmax_of(ROWS_APART[:, None]),
-        "x is (2, 1, 6): the last dimension is dim=-1, whatever stands before it",
+        "x is (2, 1, 6): the last dimension is dim=-1, however many come before it",
         ROUNDED,
     ),
     Case(
         "without a loop",
         without_loop,
-        "x.max(-1, keepdim=True) finds the maximum of every row at once: no loop goes over rows or entries",
+        "x.max(-1, keepdim=True) finds the maximum of every row at once: no loop is needed",
     ),
 )
 LSE_CASES = (
     Case("one row", _lse_of(X), "lse = m + log(l) with l the sum of exp(x - m)"),
     Case("large logits", _lse_of(X + 1000), "take the log of the shifted sum l, then add m back"),
     Case("very negative logits", _lse_of(X - 2000), "add m back with its sign", 1e-3),
-    Case("several rows", _lse_of(ROWS), "the last dimension goes away: one number per row"),
+    Case("several rows", _lse_of(ROWS), "the last dimension disappears: one number per row"),
     Case(
         "rows far apart",
         _lse_of(ROWS_APART[:, None]),
-        "every row has its own maximum: of all others, exp(x - m) may be 0, and its log -inf",
+        "every row has its own maximum: with another one, exp(x - m) may be 0, and its log -inf",
         1e-3,
     ),
     Case("the maximum, far above the rest", _lse_of(WIDE), OF_THE_ROW),
@@ -96,38 +96,36 @@ LSE_CASES = (
     Case(
         "one entry outweighs the rest",
         _lse_of(ONE_WINS),
-        "lse is exactly 0: nothing is added to l, which is at least 1 by itself",
+        "lse is exactly 0: add nothing to l, which is at least 1",
         1e-15,
     ),
-    Case("float64", _lse_of(DIGITS), "stay in the dtype of x: do not convert to float32 on the way", 1e-10),
+    Case("float64", _lse_of(DIGITS), "stay in the dtype of x: do not convert to float32", 1e-10),
 )
 SHIFT_CASES = (
     _verdict("torch.softmax is", lambda x: torch.softmax(x, -1), "compare with a tolerance, not with =="),
     _verdict("safe_softmax is", safe_softmax, "compare with a tolerance, not with =="),
-    _verdict("naive_softmax is not", naive_softmax, "shift far enough up that exp overflows: + 1000"),
+    _verdict("naive_softmax is not", naive_softmax, "shift so far up that exp overflows, by 1000 for example"),
     _verdict(
         "a maximum started at -1000 is not",
         _with_clamped_maximum(min=-1000.0),
-        "shift far down as well: below -1000; NaN must not count as equal",
+        "shift far down, too: below -1000. NaN must not count as equal",
     ),
-    _verdict("x / sum of x is not", _not_exponential, "try a small shift too, of a row that varies"),
+    _verdict("x / sum of x is not", _not_exponential, "try a small shift, too, and a row whose entries differ"),
     _verdict(
         "softmax of x / 2 is",
         lambda x: torch.softmax(x / 2, -1),
         "compare softmax(x + c) with softmax(x) of the same function: it need not be torch.softmax",
     ),
-    _verdict(
-        "a maximum capped at 500 is not", _with_clamped_maximum(max=500.0), "shift far up as well as down: above 1000"
-    ),
+    _verdict("a maximum capped at 500 is not", _with_clamped_maximum(max=500.0), "shift far up, too: above 1000"),
     _verdict(
         "logits clamped to 100 are not",
         lambda x: torch.softmax(x.clamp(-100.0, 100.0), -1),
-        "compare the results of large shifts too: to be finite is not enough",
+        "compare the results of large shifts, too: it is not enough that they are finite",
     ),
     _verdict(
         "a third of x / sum of x is not",
         lambda x: (2 * torch.softmax(x, -1) + _not_exponential(x)) / 3,
-        "results are equal up to rounding, some 1e-4, not up to a tenth",
+        "equal up to rounding means about 1e-4 here, not a tenth",
     ),
 )
 EXERCISES = (
@@ -137,9 +135,9 @@ EXERCISES = (
         safe_solution,
         SAFE_CASES,
         hints=(
-            "Which number can be taken off all logits of a row, so that the largest exponent is 0 and the result stays the same?",
-            "Subtract before the exponential, and give every row its own maximum, in a shape that can be taken off the whole row.",
-            "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1) below the line.",
+            "Which number, subtracted from all logits of a row, makes the largest exponent 0?",
+            "Subtract before the exponential. Every row has its own maximum, in a shape that can be subtracted from the whole row.",
+            "Three lines: m = ..., of shape (..., 1); weights = ..., of the shape of x; return weights / ..., again of shape (..., 1).",
         ),
         core=("large logits", "several rows"),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
@@ -150,9 +148,9 @@ EXERCISES = (
         lse_solution,
         LSE_CASES,
         hints=(
-            "Every e^x is e^m times e^(x - m). Take e^m out of the sum: what does the logarithm make of the product?",
-            "log(e^m l) = m + log(l), with l the sum of the shifted exponentials. m and l are one number for each row.",
-            "m = ... and l = ..., one number a row each; return ... + .... Where m is subtracted from x it needs the last dimension, in the end not.",
+            "Every e^x is e^m times e^(x - m). Take e^m out of the sum. What is the logarithm of a product?",
+            "log(e^m l) = m + log(l), where l is the sum of the shifted exponentials. Each row has one m and one l.",
+            "m = ... and l = ..., one number per row; return ... + .... To be subtracted from x, m needs a last dimension of size 1; in the result it has none.",
         ),
         core=("large logits",),
         library=("torch.softmax", "torch.log_softmax", "torch.logsumexp", "flashlearn"),
@@ -163,8 +161,8 @@ EXERCISES = (
         shift_solution,
         SHIFT_CASES,
         hints=(
-            "Invariant means: the same result for x and for x + c, whatever c is. Which c would give each wrong function away?",
-            "A small c finds what is no softmax at all, a large one finds overflow, a very negative one a maximum that starts too high.",
+            "Invariant means: the same result for x and for x + c, for every c. Which c shows that naive softmax is not?",
+            "A small c finds functions that are no softmax, a large one finds overflow, a very negative one finds a maximum that starts too high.",
             "x = ...; return all(torch.allclose(..., ..., atol=...) for c in (...)): two calls of softmax, and three kinds of c.",
         ),
         core=("naive_softmax is not",),
