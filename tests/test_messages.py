@@ -255,7 +255,7 @@ def test_random_shifts_are_not_said_to_be_compared_exactly():
 @interpreted
 def test_kernels():
     report = repr(report_on("12.causal", "negative number"))
-    assert "become -1e+04: they must be -inf" in report and "query i sees" not in report
+    assert "become -1e+04: they must be -inf" in report and "query i attends" not in report
     report = repr(report_on("13.dv", "before the exponential"))
     assert "the mask comes before the exponential" in report and "multiplied by the mask" not in report
     (note,) = report_on("12.causal", "without a start").notes

@@ -14,17 +14,17 @@ INF = float("inf")
 LOG2_E = 1.4426950408889634
 # What may be wrong in dV, as a switch of `_simulated`
 SLIPS = {
-    "scale": "the scale is left out: S^T is K Q^T times the scale that is handed over",
-    "no mask": "there is no mask: a query sees keys j <= i + N_k - N_q, and P is 0 elsewhere",
-    "units": "exp2 is taken without the factor log2(e) = 1.4427: S and lse are in natural units",
-    "units of S": "S takes no factor log2(e), and lse does: exp2 needs it at both",
-    "units of lse": "lse takes no factor log2(e), and S does: exp2 needs it at both",
+    "scale": "the scale is missing: S^T is K Q^T times the argument scale",
+    "no mask": "there is no mask: query i attends to the keys j <= i + N_k - N_q, and P is 0 elsewhere",
+    "units": "exp2 needs the factor log2(e) = 1.4427: S and lse are in natural units",
+    "units of S": "lse is multiplied by log2(e), but S is not: exp2 needs the factor in both",
+    "units of lse": "S is multiplied by log2(e), but lse is not: exp2 needs the factor in both",
     "no lse": "lse is not subtracted: P = exp(S - lse)",
     "plus": "lse is added: P = exp(S - lse)",
-    "overwrite": "the dv that came in is lost: add to it",
-    "top left": "the mask is aligned to the top left: query i sees keys j <= i + N_k - N_q",
-    "strict": "a query does not see its own key: j <= i + N_k - N_q, not <",
-    "turned": "the comparison of the mask is turned: a query sees what lies before it, not what comes after",
+    "overwrite": "the dv that was passed in is lost: add to it",
+    "top left": "the mask is aligned to the top left: query i attends to the keys j <= i + N_k - N_q",
+    "strict": "a query does not attend to its own key: j <= i + N_k - N_q, not <",
+    "turned": "the comparison of the mask is reversed: a query attends to the keys before it, not to those after it",
     "keys are columns": "the factor P is missing: dV = P^T dO",
 }
 
@@ -71,7 +71,7 @@ def which_slips(add_dv):
 
 
 def a_query_that_sees_nothing(add_dv):
-    """Its lse is -inf. A hidden score may be so large that exp overflows, too: neither may give NaN."""
+    """Its lse is -inf. A hidden score may be so large that exp overflows. Neither may give NaN."""
     q, k, do, lse = _problem(32, 16)
     if not _dv(add_dv, q, k, do, lse).isnan().any():
         return ""
@@ -80,10 +80,10 @@ def a_query_that_sees_nothing(add_dv):
     hidden[15] = 1e4 * q[0]  # a score of the first query, which does not see key 15
     lse = torch.where(torch.arange(32) >= 15, 1e30, lse)  # nobody who sees it minds
     if _dv(add_dv, q, hidden, do, lse).isnan().any():
-        return "P is multiplied by the mask: where exp overflows, or lse is -inf, inf times 0 is NaN; tl.where takes no product"
+        return "P is multiplied by the mask: where exp overflows or lse is -inf, inf times 0 is NaN; tl.where selects and does not multiply"
     return (
-        "where a query sees no key its lse is -inf, and NaN comes out: the mask comes before the exponential, and -inf - -inf is NaN; "
-        "after the exponential tl.where puts 0 there"
+        "a query without keys has lse = -inf, and the result is NaN: the mask comes before the exponential, and -inf - -inf is NaN; "
+        "apply tl.where after the exponential"
     )
 
 
@@ -99,24 +99,24 @@ def the_formula(ds_t):
         "P^T o dP^T | delta is missing": p * dp,
         "dP^T - delta | the factor P^T is missing": dp - row,
         "P^T o (dP^T + delta) | delta must be subtracted": p * (dp + row),
-        "P^T o dP^T - delta | brackets are missing, the difference must be weighed by P^T": p * dp - row,
+        "P^T o dP^T - delta | brackets are missing: multiply the difference by P^T": p * dp - row,
         "P^T o (dP^T - delta along the keys) | queries are the columns here: delta[None, :]": p * (dp - row.mT),
         "P^T o (dP - delta) | dP^T is V dO^T, not dO V^T": p * (dp.mT - row),
         "P^T o (V dO - delta) | dO must be transposed, tl.trans(do)": p * (v @ do - row),
-        "P o (dP^T - delta) | P^T is handed over, it needs no tl.trans": p.mT * (dp - row),
-        "P^T o (dP^T - sum of P^T o dP^T) | here are some of the keys alone: use the delta that is handed over": p
+        "P o (dP^T - delta) | p_t is P^T already, it needs no tl.trans": p.mT * (dp - row),
+        "P^T o (dP^T - sum of P^T o dP^T) | this block holds only some of the keys: use the argument delta": p
         * (dp - (p * dp).sum(0)),
     }
     return follows(got, candidates, "P^T o (dP^T - delta)", p * (dp - row))
 
 
 KERNEL_SLIPS = {
-    "scale of dK": "dK is scale dS^T Q, and the scale is missing",
-    "scale twice": "dK takes the scale once: dK = scale dS^T Q",
+    "scale of dK": "the scale of dK is missing: dK = scale dS^T Q",
+    "scale twice": "dK is scaled twice: dK = scale dS^T Q",
     "no delta": "delta is missing: dS = P o (dP - delta)",
     "delta added": "delta must be subtracted: dS = P o (dP - delta)",
     "no P": "the factor P is missing in dS = P o (dP - delta)",
-    "V for dO": "dK adds up dS^T Q, and dV adds up P^T dO: the two are swapped",
+    "V for dO": "dK and dV are exchanged: dK is the sum of dS^T Q, and dV the sum of P^T dO",
     **{slip: told for slip, told in SLIPS.items() if slip not in ("plus", "overwrite", "turned", "keys are columns")},
 }
 
@@ -156,8 +156,8 @@ def blocks_of_queries(kernel):
             if missing and len(missing) < len(wanted):
                 end = "begins too late" if missing[0] == wanted[0] else "ends too early"
                 return (
-                    f"{N_q} queries, {N_k} keys{', causal' if causal else ''}, blocks of 16: the keys {16 * j} to {16 * j + 15} are seen "
-                    f"by queries from {16 * wanted[0]} on, and the queries {16 * missing[0]} to {16 * missing[-1] + 15} are left out: "
+                    f"{N_q} queries, {N_k} keys{', causal' if causal else ''}, blocks of 16: queries from {16 * wanted[0]} on attend to "
+                    f"the keys {16 * j} to {16 * j + 15}, but the queries {16 * missing[0]} to {16 * missing[-1] + 15} are missing: "
                     f"the loop {end}"
                 )
     return ""
@@ -176,7 +176,7 @@ def an_other_is_missing(kernel):
             return ""
     if not gives_nan():
         return ""
-    return "a load has a mask and no other: what a GPU gives where the mask hides is anything, here NaN; say other=..."
+    return "a load has a mask, but no other=...: a GPU returns any value where the mask hides, here NaN; pass other=..."
 
 
 CAUSES = {
