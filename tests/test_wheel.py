@@ -223,8 +223,8 @@ def test_links_of_the_package_page_are_absolute(wheel):
     ours = [link for link in links if link.startswith(f"{repository}/blob/main/")]
     assert len(ours) >= 12
     assert all((ROOT / link.removeprefix(f"{repository}/blob/main/").partition("#")[0]).exists() for link in ours)
-    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", prose)
-    assert pictures and all(link.startswith("https://raw.githubusercontent.com/") for link in pictures)
+    pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)\)", prose) + re.findall(r'<img src="([^"]+)"', prose)
+    assert len(pictures) >= 3 and all(link.startswith("https://raw.githubusercontent.com/") for link in pictures)
 
 
 def test_the_source_distribution_has_all_that_the_repository_has(tmp_path):
