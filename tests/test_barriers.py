@@ -24,6 +24,7 @@ from flashlearn.fast import decode
 from flashlearn.fast.hopper import (
     backward,
     backward_common,
+    backward_launch,
     backward_wide,
     consumer,
     forward_kernel,
@@ -516,13 +517,15 @@ def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):
     """The kernel that writes it may begin before the sweep has ended, which may read memory that was freed since its launch."""
     told, empty_like = [], torch.empty_like
     monkeypatch.setattr(torch, "empty_like", lambda t: (told.append("memory"), empty_like(t))[1])
-    monkeypatch.setattr(backward, "launch_hopper", lambda *_, **given: told.append("sweep"))
-    monkeypatch.setattr(backward, "postprocess", lambda *_: told.append("end"))
+    monkeypatch.setattr(backward_launch, "launch_hopper", lambda *_, **given: told.append("sweep"))
+    monkeypatch.setattr(backward_launch, "postprocess", lambda *_: told.append("end"))
     q, k, v, do, lse = (torch.empty(1, 2, 128, 64, dtype=torch.float16) for _ in range(5))
     preprocessed = Preprocessed(
         torch.empty(1, 2, 2, 128), torch.empty(1, 2, 256, 32), torch.zeros(1, 2, 2, dtype=torch.int32), None
     )
-    backward.attention_backward_hopper(do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, preprocessed=preprocessed)
+    backward_launch.attention_backward_hopper(
+        do, q, k, v, q, lse[..., 0], causal=True, scale=1.0, preprocessed=preprocessed
+    )
     assert told == ["memory"] * 3 + ["sweep", "end"]
 
 
@@ -562,7 +565,7 @@ def test_where_a_query_may_attend_to_no_key_sums_begin_at_zero(N, heads, causal,
     q, k = (
         torch.empty(1, H, n, 64, device=DEVICE) for H, n in zip(heads, (N, min(N, 200) if N == 300 else N), strict=True)
     )
-    assert backward.heads_zeroed(q, k, causal=causal, deterministic=deterministic) == zeroed
+    assert backward_launch.heads_zeroed(q, k, None, causal=causal, deterministic=deterministic) == zeroed
 
 
 def test_a_row_that_is_not_set_to_zero_is_noticed():

@@ -150,13 +150,12 @@ decoding.decode(q, k, k, plain_options(q.shape[-1], 0.1, causal=False), 4, True)
 pages, table, lengths = torch.empty(64, 2, 16, 64), torch.zeros(1, 64).int(), torch.zeros(1).int()
 paged.flash_attention_paged(q, pages, pages, table, lengths)
 if gpu == 90:
-    from flashlearn.fast.hopper.backward import attention_backward_hopper
+    from flashlearn.fast.hopper.backward_launch import attention_backward_hopper
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 64, dtype=torch.float16)
-    from flashlearn.fast.hopper.backward_wide import attention_backward_wide
     for deterministic in (False, True):
         attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1, deterministic=deterministic)
     q, k, v, o, do = torch.empty(5, 1, 2, 512, 192, dtype=torch.float16)
-    attention_backward_wide(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1)
+    attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, 512), causal=True, scale=0.1)
 kernels = launcher._compiled.values()
 print(json.dumps([(kernel.metadata.name, kernel.metadata.launch_pdl, kernel.asm["ptx"]) for kernel in kernels]))
 """

@@ -32,14 +32,14 @@ launches = compile_for(90)
 import torch
 from flashlearn.fast import dispatch
 from flashlearn.fast import launcher
-from flashlearn.fast.hopper import backward, forward
+from flashlearn.fast.hopper import backward_launch, forward
 forward.sm_count = lambda device: 132
 for D, N, causal in json.loads(sys.argv[1]):
     options = dispatch.hopper_options(N, D, causal)
     q, k, v, o, do = (torch.empty(1, 2, N, D, dtype=torch.float16) for _ in range(5))
     for _ in range(2):
         forward.attention_forward_hopper(q, k, v, causal=causal, scale=0.1, **options)
-        backward.attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, N), causal=causal, scale=0.1)
+        backward_launch.attention_backward_hopper(do, q, k, v, o, torch.empty(1, 2, N), causal=causal, scale=0.1)
     print(json.dumps([launch[:2] + launch[3:] for launch in launches]))
     launches.clear()
 """

@@ -78,7 +78,7 @@ def run_forward(
         if choice.name == "decode":
             return decode(q, k, v, options, allow_tf32=allow_tf32(q), with_lse=with_lse)
         if choice.name == "hopper":
-            from flashlearn.fast.hopper.with_options import hopper_forward
+            from flashlearn.fast.hopper.forward import hopper_forward
 
             return hopper_forward(q, k, v, options, **choice.options)
         if INTERPRETED:
@@ -99,7 +99,7 @@ def run_backward(
     with torch.cuda.device_of(q):
         choice = choose(q, k, v, options, backward=True)
         if choice.name == "hopper":
-            from flashlearn.fast.hopper.with_options import hopper_backward
+            from flashlearn.fast.hopper.backward_launch import hopper_backward
 
             return *hopper_backward(do, q, k, v, o, lse, dlse, options, **choice.options), None
         if INTERPRETED:

@@ -11,8 +11,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
 from flashlearn.fast import dispatch
-from flashlearn.fast.hopper.backward import attention_backward_hopper
-from flashlearn.fast.hopper.backward_wide import attention_backward_wide
+from flashlearn.fast.hopper.backward_launch import attention_backward_hopper
 from flashlearn.fast.hopper.forward import attention_forward_hopper
 from flashlearn.fast.hopper.ranges import attention_ranges
 from tests.ranges import CASES, attend, dense
@@ -51,14 +50,13 @@ def test_ranges(name, times, D, options_of_launch, dtype):
     seen = dense(N_q, N_k, options["left"], options["right"], options.get("offsets"), options.get("key_range")).cuda()
     want, want_lse = attend(*wide, seen, sinks)
     gradients = torch.autograd.grad(want, wide, do.double())
-    backward = attention_backward_hopper if D <= 128 else attention_backward_wide
     ranges, of_keys = (attention_ranges(N_q, N_k, q.device, **on_gpu(options), of_keys=side) for side in (False, True))
     first = None
     for _ in range(20):
         o, lse = attention_forward_hopper(
             q, k, v, causal=False, scale=D**-0.5, ranges=ranges, sinks=sinks, **options_of_launch
         )
-        grads = backward(do, q, k, v, o, lse, causal=False, scale=D**-0.5, ranges=of_keys)
+        grads = attention_backward_hopper(do, q, k, v, o, lse, causal=False, scale=D**-0.5, ranges=of_keys)
         first = first or (o, lse, *grads[1:])
         assert all(map(torch.equal, first, (o, lse, *grads[1:])))
     for what, got, wanted in zip(("o", "dq", "dk", "dv"), (o, *grads), (want, *gradients), strict=True):

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -33,7 +32,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
-from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.hopper.backward_common import (
     DELTA,
     KEYS,
@@ -45,27 +43,20 @@ from flashlearn.fast.hopper.backward_common import (
     minus_stats,
     needs_mask,
     next_query_block,
-    plan_backward,
     probabilities,
     query_ranges,
     register_order,
 )
-from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
-from flashlearn.fast.hopper.ranges import Ranges
-from flashlearn.fast.hopper.scheduling import heads_beside, store_tile_index
+from flashlearn.fast.hopper.scheduling import store_tile_index
 from flashlearn.fast.hopper.semaphores import (
     release_semaphore,
     semaphores_of,
     wait_for_additions,
     wait_for_semaphore,
 )
-from flashlearn.fast.hopper.softmax import factor_of
-from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
-from flashlearn.fast.launcher import uninitialised
 
-BLOCK_N = 2 * KEYS.value  # keys of a CTA
 DS_STAGES = gl.constexpr(3)  # iterations whose dS is kept: dQ is computed an iteration later
 
 
@@ -161,8 +152,7 @@ def attention_backward_hopper_kernel(
         kv_full=kv_full, q_do=Pipeline(None, full, free, STAGES), ds_full=ds_full,
         dq_parts=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full=zeros_full,
         dk_desc=dk_desc, dv_desc=dv_desc, dq_desc=dq_desc, semaphores_ptr=semaphores_ptr, counters_ptr=counters_ptr,
-        ZERO_NEXT=ZERO_NEXT,
-        STORE_FIRST=not ZEROED and DETERMINISTIC,
+        ZERO_NEXT=ZERO_NEXT, STORE_FIRST=not ZEROED and DETERMINISTIC,
         PREFETCH=MASK != "none" and not DETERMINISTIC,
         COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
         LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
@@ -416,9 +406,7 @@ def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
     later = number + at_once
     if later < heads:
         mbarrier.expect(full, cta.dq_desc.block_type.nbytes)
-        async_load(
-            cta.dq_desc, [0, 0, 256 * m_blocks, 0], full, zeros
-        )  # past the end of the accumulator TMA finds zeros
+        async_load(cta.dq_desc, [0, 0, 256 * m_blocks, 0], full, zeros)  # past the accumulator's end TMA finds zeros
         mbarrier.wait(full, 0)
         for i in range(tile.start_n // problem.BLOCK_N, problem.group * m_blocks, key_blocks):
             head, block = later % problem.kv_heads * problem.group + i // m_blocks, i % m_blocks
@@ -446,56 +434,3 @@ def heads_in_grid(cta):
         key_blocks, at_once = gl.cdiv(problem.N_k, problem.BLOCK_N), cta.scheduler.heads_at_once
         heads = gl.num_programs(0) // key_blocks
     return key_blocks, at_once, heads
-
-
-def heads_zeroed(q: Tensor, k: Tensor, *, causal: bool, deterministic: bool) -> int | None:
-    """How many query heads' accumulators of dQ are zero before the pass begins; None: all, which is faster for long heads.
-
-    For short heads CTAs of the pass zero-initialise those of later heads, which stay in the L2 cache. Deterministic it is 0: the
-    first block of keys stores its part. That needs a query that attends to it, and pays for heads as short as without a mask.
-    """
-    (_, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
-    longest = 4096 if causal and not deterministic else 32 * hopper_width(D)
-    if N_q > longest or (deterministic and causal and N_q > N_k):
-        return None
-    return 0 if deterministic else H // H_kv * (heads_beside(q, k, causal=causal, block_n=BLOCK_N) or 1)
-
-
-def attention_backward_hopper(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    preprocessed: Preprocessed | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dq, dk and dv, as `attention_backward` gives them, of inputs that `why_not_hopper` accepts, and D up to 128.
-
-    ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them; `causal` is then ignored.
-    preprocessed: what `preprocess` makes of o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or None; its sums are
-    used up. None: without a gradient of lse. `preprocess` must be launched after everything that writes do, q, k, v and ranges,
-    which are read while it runs (`flashlearn.fast.dependent_launch`).
-    softcap: c, scores are c tanh(score / c).
-    deterministic: dq has the same bits every time.
-    Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of queries and 64 or 128 columns. Deterministic,
-    8 bytes for a block of 64 (D > 64) or 128 queries, and with ranges 4 bytes for every pair of such a block and one of 128 keys.
-    """
-    width, block_m = hopper_width(q.shape[-1]), block_of_queries(q.shape[-1])
-    if preprocessed is None:
-        zeroed = None if ranges is not None else heads_zeroed(q, k, causal=causal, deterministic=deterministic)
-        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
-    plan = plan_backward(
-        q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
-        block_m=block_m, block_n=BLOCK_N,
-    )  # fmt: skip
-    dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
-    q_tile, kv_tile = (1, 1, block_m, width), (1, 1, KEYS.value, width)
-    launch_hopper(
-        attention_backward_hopper_kernel, plan.grid,
-        (
-            in_tiles(q, q_tile), in_tiles(do, q_tile), in_tiles(k, kv_tile), in_tiles(v, kv_tile),
-            in_tiles(preprocessed.stats, (1, 1, 2, block_m)), in_tiles(preprocessed.accumulator, (1, 1, 128, 32)),
-            in_tiles(dk, kv_tile), in_tiles(dv, kv_tile), preprocessed.counters, *plan.arguments,
-        ),
-        dict(HEAD_DIM=width, BLOCK_M=block_m, STAGES=2, **plan.constants, ZEROED=preprocessed.zeroed is None),
-        dependent=plan.dependent,
-    )  # fmt: skip
-    # where nothing is counted (deterministic, with ranges, at D = 64) all heads wait for the pass
-    postprocess(preprocessed, scale, dq, q.shape[1] // k.shape[1], 2 * plan.key_blocks)
-    return dq, dk, dv

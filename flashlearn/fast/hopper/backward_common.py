@@ -13,25 +13,16 @@ Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; its li
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flashlearn.core.inputs import check_bool
-from flashlearn.fast.dependent_launch import dependent
-from flashlearn.fast.hopper.dq_accumulator import tiles_of_dq
-from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import (
-    heads_beside,
-    heads_beside_deterministic,
-    heads_with_masks,
     load_tile_index,
     opaque,
     side_by_side,
 )
-from flashlearn.fast.hopper.semaphores import make_semaphores
 from flashlearn.fast.hopper.softmax import capped
 from flashlearn.fast.hopper.versions import aggregate
 from flashlearn.fast.online_softmax import LOG2E
@@ -284,39 +275,3 @@ def register_order(x):
     thread are adjacent, and 32 threads' are in one row. `postprocess` puts dQ's back into rows and columns.
     """
     return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p
-
-
-class Plan(NamedTuple):
-    """How a backward kernel is launched."""
-
-    grid: tuple[int, int, int]
-    arguments: tuple  # of the kernels, after the descriptors
-    constants: dict  # of both kernels
-    dependent: bool  # the kernel may begin before `preprocess` has ended
-    key_blocks: int  # of a head
-
-
-def plan_backward(
-    q: Tensor, k: Tensor, ranges: Ranges | None, *,
-    causal: bool, scale: float, softcap: float | None, deterministic: bool, block_m: int, block_n: int,
-) -> Plan:  # fmt: skip
-    """The launch for CTAs of block_n keys that walk over blocks of block_m queries."""
-    check_bool(causal, "causal")
-    check_bool(deterministic, "deterministic")
-    (B, H, N_q, D), (_, H_kv, N_k, _) = q.shape, k.shape
-    mask = "ranges" if ranges is not None else "causal" if causal else "none"
-    key_blocks, semaphores, ends, range_stride = -(-N_k // block_n), None, None, 0
-    heads_at_once = heads_beside(q, k, causal=causal, block_n=block_n)
-    if ranges is not None:
-        ends, range_stride = ranges.ends, 2 * N_k if len(ranges.ends) > 1 else 0
-        columns = 64 * tiles_of_dq(D) if D > 64 else 64
-        nbytes = 2 * ranges.seen * columns * 2 * q.element_size()  # of Q and dO; dQ, in float32, takes as much
-        heads_at_once = heads_with_masks(B * H_kv, nbytes)
-    if deterministic:
-        semaphores = make_semaphores(q, k, ranges, block_m, block_n)
-        heads_at_once = heads_beside_deterministic(q, k, ranges, causal=causal, block_m=block_m, block_n=block_n)
-    grid = (key_blocks, H_kv, B) if heads_at_once is None else (key_blocks * B * H_kv, 1, 1)
-    arguments = (semaphores, ends, range_stride, N_q, N_k, H_kv, H // H_kv, scale, softcap, heads_at_once or 0)
-    constants = {"DETERMINISTIC": deterministic, "MASK": mask, "SIDE_BY_SIDE": heads_at_once is not None}
-    # PyTorch's kernels write the semaphores, which are read at the beginning
-    return Plan(grid, arguments, constants, dependent(q.device) and not deterministic, key_blocks)

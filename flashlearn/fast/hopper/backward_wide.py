@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -45,15 +44,12 @@ from flashlearn.fast.hopper.backward_common import (
     minus_stats,
     needs_mask,
     next_query_block,
-    plan_backward,
     probabilities,
     query_block_of,
     query_ranges,
     register_order,
 )
-from flashlearn.fast.hopper.dq_accumulator import Preprocessed, postprocess, preprocess, tiles_of_dq
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
-from flashlearn.fast.hopper.ranges import Ranges
 from flashlearn.fast.hopper.scheduling import store_tile_index
 from flashlearn.fast.hopper.semaphores import (
     release_semaphore,
@@ -61,10 +57,7 @@ from flashlearn.fast.hopper.semaphores import (
     wait_for_additions,
     wait_for_semaphore,
 )
-from flashlearn.fast.hopper.softmax import factor_of
-from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
-from flashlearn.fast.launcher import uninitialised
 
 ADDING = gl.constexpr(3)  # warps that add dQ in turns, deterministic: as many as leave the consumers their registers
 
@@ -441,39 +434,3 @@ def add_tiles(t, first, COUNT: gl.constexpr, at, tile, cta):
     tma.store_wait(0)  # they have left shared memory
     for i in gl.static_range(COUNT):
         mbarrier.arrive(cta.dq_free.index(dq_buffer(t, first + i, cta).index), count=1)
-
-
-def attention_backward_wide(
-    do: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, *, causal: bool, scale: float,
-    preprocessed: Preprocessed | None = None, ranges: Ranges | None = None, deterministic: bool = False, softcap: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dq, dk and dv, as `attention_backward_hopper` gives them, for 129 to 256 columns.
-
-    preprocessed: as there, with all sums zero.
-    Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of 64 queries and 192 or 256 columns.
-    Deterministic, 8 bytes for a block of 64 queries, and with ranges 4 bytes for every pair of such a block and one of 64 keys.
-    """
-    if preprocessed is None:
-        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap))
-    if preprocessed.zeroed is not None:
-        raise ValueError(f"expected preprocessed with all sums zero, got those of {preprocessed.zeroed} heads")
-    plan = plan_backward(
-        q, k, ranges, causal=causal, scale=scale, softcap=softcap, deterministic=deterministic,
-        block_m=KEYS.value, block_n=KEYS.value,
-    )  # fmt: skip
-    dq, dk, dv = uninitialised(q), uninitialised(k), uninitialised(v)
-    tile = (1, 1, KEYS.value, 64)
-    launch_hopper(
-        attention_backward_wide_kernel, plan.grid,
-        (
-            in_tiles(q, tile), in_tiles(do, tile), in_tiles(k, tile), in_tiles(v, tile),
-            in_tiles(preprocessed.stats, (1, 1, 2, KEYS.value)), in_tiles(preprocessed.accumulator, (1, 1, 128, 32)),
-            in_tiles(dk, tile), in_tiles(dv, tile), *plan.arguments,
-        ),
-        dict(CHUNKS=tiles_of_dq(q.shape[-1]), **plan.constants),
-        dependent=plan.dependent,
-    )  # fmt: skip
-    postprocess(
-        preprocessed, scale, dq, q.shape[1] // k.shape[1], -1
-    )  # nothing is counted: all heads wait for the pass
-    return dq, dk, dv

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
+from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.hopper.forward_kernel import attention_forward_hopper_kernel
 from flashlearn.fast.hopper.mask import ROWS
-from flashlearn.fast.hopper.ranges import Ranges
+from flashlearn.fast.hopper.ranges import Ranges, ranges_of
 from flashlearn.fast.hopper.scheduling import heads_of_a_wave, heads_with_masks, tile_counter
 from flashlearn.fast.hopper.softmax import with_softcap
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.launcher import sm_count, uninitialised
+
+
+def hopper_forward(q: Tensor, k: Tensor, v: Tensor, options: AttentionOptions, **launch: Any) -> tuple[Tensor, Tensor]:
+    """o and lse, as `attention_forward_portable` returns them. launch: what `choose` says."""
+    return attention_forward_hopper(
+        q, k, v, causal=options.plain and options.causal, scale=options.scale, ranges=ranges_of(q, k, options, of_keys=False),
+        sinks=options.sinks, softcap=options.softcap, **launch,
+    )  # fmt: skip
 
 
 class Schedule(NamedTuple):

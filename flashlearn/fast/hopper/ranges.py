@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from flashlearn.core.options import AttentionOptions
 from flashlearn.fast.launcher import launch, uninitialised
 from flashlearn.fast.portable.masks import about_seen, mean_seen
 
@@ -114,3 +115,13 @@ def attention_ranges(
             key=(device, *(None if t is None else t.data_ptr() % 16 for t in (*own, start, stop))),
         )  # fmt: skip
     return Ranges(ranges, about_seen(sizes[1], *limits, sequences), mean_seen(sizes[1], *limits, sequences))
+
+
+def ranges_of(q: Tensor, k: Tensor, options: AttentionOptions, *, of_keys: bool) -> Ranges | None:
+    """The ranges of these options; None of a mask that is causal or none."""
+    if options.plain:
+        return None
+    return attention_ranges(
+        q.shape[2], k.shape[2], q.device, left=options.left, right=options.right, offsets=options.sequences,
+        key_range=options.key_range, of_keys=of_keys,
+    )  # fmt: skip
