@@ -15,7 +15,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.kernels import INTERPRETED  # noqa: F401  # isort: skip (first: it chooses the backend)
 
 from flashlearn.cost import H200_SXM
-from flashlearn.fast.hopper.scheduling import LAGS, LONG, heads_of_shared_keys
+from flashlearn.fast.hopper.tile_scheduler import LAGS, LONG, heads_of_shared_keys
 from flashlearn.kernels.forward import forward_launch
 from flashlearn.kernels.ladder import TUNED
 from flashlearn.measurements import chosen, load, tables

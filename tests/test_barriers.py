@@ -28,15 +28,14 @@ from flashlearn.fast.hopper import (
     backward_wide,
     consumer,
     forward_kernel,
-    scheduling,
     semaphores,
+    tile_scheduler,
     variants,
 )
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
-from flashlearn.fast.hopper.scheduling import LAGS, beside
 from flashlearn.fast.hopper.softmax import factor_of, with_softcap
-from flashlearn.fast.hopper.tile_scheduler import TileScheduler
+from flashlearn.fast.hopper.tile_scheduler import LAGS, PersistentTileScheduler, beside
 from flashlearn.kernels import INTERPRETED, lesson
 from flashlearn.kernels.forward import LOG2_E
 from tests.slow import across
@@ -461,13 +460,13 @@ def test_as_many_rows_run_side_by_side_as_keep_programs_from_waiting():
 
 def test_how_many_rows_run_side_by_side_in_order(monkeypatch):
     """On 132 SMs, 16384 tokens, hidden size 2048: as the lags say, or twice as many as in any order."""
-    monkeypatch.setattr(scheduling, "sm_count", lambda device: 132)
+    monkeypatch.setattr(tile_scheduler, "sm_count", lambda device: 132)
 
     def rows(D, N, H_kv, mask, mean=None):
         q = torch.empty(16384 // N, 2048 // D, N, D, device="meta")
         own, block_m = (64, 64) if D > 128 else (128, 64 if D > 64 else 128)
         ranges = None if mean is None else Ranges(q, N, mean)
-        return scheduling.heads_beside_deterministic(
+        return tile_scheduler.heads_beside_deterministic(
             q, q[:, :H_kv], ranges, causal=mask == "causal", block_m=block_m, block_n=own
         )
 
@@ -493,24 +492,26 @@ def test_tickets_are_kept_for_a_stream_and_in_a_graph_made_anew(monkeypatch):
     monkeypatch.setattr(torch, "zeros", lambda *shape, dtype, device: zeros(*shape, dtype=dtype))
     monkeypatch.setattr(torch, "empty", lambda *shape, dtype, device: empty(*shape, dtype=dtype))
     gpu = torch.device("cuda", 0)
-    first = scheduling.tile_counter(gpu)
-    assert first.tolist() == [0] and scheduling.tile_counter(gpu) is first
+    first = tile_scheduler.tile_counter(gpu)
+    assert first.tolist() == [0] and tile_scheduler.tile_counter(gpu) is first
     state["stream"] = 2
-    second = scheduling.tile_counter(gpu)
-    assert second is not first and scheduling.tile_counter(gpu) is second
+    second = tile_scheduler.tile_counter(gpu)
+    assert second is not first and tile_scheduler.tile_counter(gpu) is second
     state["capturing"] = True
-    assert scheduling.tile_counter(gpu) is not second and scheduling.tile_counter(torch.device("cpu")) is not first
+    assert (
+        tile_scheduler.tile_counter(gpu) is not second and tile_scheduler.tile_counter(torch.device("cpu")) is not first
+    )
     state.update(stream=1, capturing=False)
-    assert scheduling.tile_counter(gpu) is first
+    assert tile_scheduler.tile_counter(gpu) is first
 
 
 @pytest.mark.parametrize("causal", (False, True))
 def test_whoever_takes_the_last_ticket_begins_anew(causal):
     """Without it the next launch on this stream would find all tickets taken, and leave most of its tiles out."""
     q, k, v, *_ = problem(1, 3, 1, 300, 300, 64, causal)
-    silent = altered(TileScheduler.fetch_next.fn, ("if taken == self.tiles() - 1:", "if taken < 0:"))
+    silent = altered(PersistentTileScheduler.fetch_next.fn, ("if taken == self.tiles() - 1:", "if taken < 0:"))
     with pytest.raises(AssertionError, match="begins anew"):
-        forward_run(q, k, v, causal, replaced={"TileScheduler.fetch_next": silent})
+        forward_run(q, k, v, causal, replaced={"PersistentTileScheduler.fetch_next": silent})
 
 
 def test_dq_is_handed_out_before_the_sweep_is_launched(monkeypatch):

@@ -105,7 +105,7 @@ def balance(tiles: int, rows: int, side: int, resident: int) -> float:
 @pytest.mark.parametrize("resident", (132, 114, 78))
 def test_causal_tiles_are_shared_out_evenly(resident):
     """Of sixteen tiles for each program: the last ends at most 11 % after the mean, 6 % in the mean."""
-    from flashlearn.fast.hopper.scheduling import heads_of_a_wave, heads_with_masks
+    from flashlearn.fast.hopper.tile_scheduler import heads_of_a_wave, heads_with_masks
 
     assert [heads_of_a_wave(tiles, 132) for tiles in (1, 8, 16, 32, 64, 128, 1024)] == [16, 16, 8, 4, 2, 2, 2]
     assert [heads_with_masks(rows, 2**20) for rows in (1, 7, 9, 1000)] == [1, 7, 8, 8]
@@ -118,7 +118,7 @@ def test_causal_tiles_are_shared_out_evenly(resident):
 
 def test_rows_of_shared_keys_come_in_sets_that_are_about_as_large():
     """Each of a wave of programs or more; one row after the other where rows are too short, or one fills the GPU."""
-    from flashlearn.fast.hopper.scheduling import heads_of_shared_keys
+    from flashlearn.fast.hopper.tile_scheduler import heads_of_shared_keys
 
     assert [heads_of_shared_keys(64, blocks, 132) for blocks in (4, 7, 8, 16, 32, 64, 66, 67, 128)] == [
         None, None, 16, 8, 4, 2, 2, None, None,

@@ -3,7 +3,7 @@
 A CTA owns BLOCK_N keys of one key head. Every partition of it (producer, consumers, the warps that add to dQ) computes the
 same tile coordinates and walks over the same blocks of queries, from the last block up.
 
-    TileScheduler.coordinates -> TileCoordinates       once in each partition
+    SingleTileScheduler.coordinates -> TileCoordinates once in each partition
     first_query_block, next_query_block                once in each iteration
     query_ranges, needs_mask, hide                     which queries attend to a key
     minus_stats, probabilities, register_order         tiles of a consumer, 64 keys high
@@ -18,11 +18,6 @@ from typing import Any
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-from flashlearn.fast.hopper.scheduling import (
-    load_tile_index,
-    opaque,
-    side_by_side,
-)
 from flashlearn.fast.hopper.softmax import capped
 from flashlearn.fast.hopper.versions import aggregate
 from flashlearn.fast.online_softmax import LOG2E
@@ -69,19 +64,6 @@ class Inputs:
 
 
 @aggregate
-class TileCoordinates:
-    """The keys of a CTA, and the blocks of queries that attend to them."""
-
-    start_n: Any  # first key
-    kv_head: Any
-    batch: Any
-    first: Any  # first block of queries
-    full: Any  # blocks full .. full_stop need no mask
-    full_stop: Any
-    blocks: Any  # how many, for each query head
-
-
-@aggregate
 class QueryBlock:
     """A block of queries of a query head."""
 
@@ -103,73 +85,6 @@ class Probabilities:
 
     p_t: Any
     factor: Any
-
-
-@gluon.jit
-def causal_blocks(start_n, problem):
-    """Under a causal mask: the first block with a query that attends to a key of the CTA, and the first that needs no mask."""
-    diagonal = problem.N_k - problem.N_q
-    first = gl.maximum(start_n - diagonal, 0) // problem.BLOCK_M
-    return first, gl.cdiv(gl.maximum(start_n + problem.BLOCK_N - 1 - diagonal, 0), problem.BLOCK_M)
-
-
-@aggregate
-class TileScheduler:
-    """Which tile a CTA takes: that of its coordinates in the grid, or an index among heads that run side by side."""
-
-    tile: Any  # TileCoordinates, unless SIDE_BY_SIDE
-    heads_at_once: Any  # how many heads run side by side
-    problem: Any
-    index_smem: Any  # the tile index from the atomic counter, if DETERMINISTIC; else None, and it is the CTA's number
-
-    @gluon.jit
-    def coordinates(self):
-        """The tile of this CTA, in a partition.
-
-        Where heads run side by side each partition computes it, and again after its iterations. Values from before the warps part
-        would take registers of a consumer in every iteration, more than there are.
-        """
-        tile = self.tile
-        if self.problem.SIDE_BY_SIDE:
-            if self.problem.DETERMINISTIC:
-                index = load_tile_index(self.index_smem)
-            else:
-                index = opaque(gl.program_id(0))
-            tile = tile_side_by_side(index, self.heads_at_once, self.problem)
-        return tile
-
-
-@gluon.jit
-def make_scheduler(heads_at_once, index_smem, problem):
-    """The scheduler of this CTA, before the warps part; the grid is (blocks of keys, key heads, sequences) unless SIDE_BY_SIDE."""
-    start_n = gl.program_id(0) * problem.BLOCK_N  # most queries attend to the first keys: they start first
-    first = 0
-    full = 0
-    if problem.MASK == "causal" and not problem.SIDE_BY_SIDE:
-        first, full = causal_blocks(start_n, problem)
-    blocks = gl.maximum(gl.cdiv(problem.N_q, problem.BLOCK_M) - first, 0)
-    tile = TileCoordinates(start_n, gl.program_id(1), gl.program_id(2), first, full, full, blocks)
-    return TileScheduler(tile, heads_at_once, problem, index_smem)
-
-
-@gluon.jit
-def tile_side_by_side(index, heads_at_once, problem):
-    """The tile with this index, where `heads_at_once` heads of all sequences run side by side."""
-    key_blocks = gl.cdiv(problem.N_k, problem.BLOCK_N)
-    n, head = side_by_side(index, heads_at_once, key_blocks, gl.num_programs(0) // key_blocks)
-    start_n, kv_head, batch = n * problem.BLOCK_N, head % problem.kv_heads, head // problem.kv_heads
-    first = 0
-    full = 0
-    stop = gl.cdiv(problem.N_q, problem.BLOCK_M)
-    if problem.MASK == "causal":
-        first, full = causal_blocks(start_n, problem)
-    full_stop = full
-    if problem.MASK == "ranges":
-        low, full_high = problem.query_range(start_n, batch)
-        full_low, high = problem.query_range(start_n + problem.BLOCK_N - 1, batch)
-        first, stop = low // problem.BLOCK_M, gl.cdiv(high, problem.BLOCK_M)
-        full, full_stop = gl.cdiv(full_low, problem.BLOCK_M), full_high // problem.BLOCK_M
-    return TileCoordinates(start_n, kv_head, batch, first, full, full_stop, gl.maximum(stop - first, 0))
 
 
 @gluon.jit

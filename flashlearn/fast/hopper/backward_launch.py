@@ -13,9 +13,9 @@ from flashlearn.fast.hopper.backward_common import KEYS
 from flashlearn.fast.hopper.backward_wide import attention_backward_wide_kernel
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges, ranges_of
-from flashlearn.fast.hopper.scheduling import heads_beside, heads_beside_deterministic, heads_with_masks
 from flashlearn.fast.hopper.semaphores import make_semaphores
 from flashlearn.fast.hopper.softmax import factor_of
+from flashlearn.fast.hopper.tile_scheduler import heads_beside, heads_beside_deterministic, heads_with_masks
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.launcher import uninitialised
 from flashlearn.fast.portable.backward import gradient_of_sinks

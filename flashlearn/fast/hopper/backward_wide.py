@@ -40,7 +40,6 @@ from flashlearn.fast.hopper.backward_common import (
     Inputs,
     Problem,
     first_query_block,
-    make_scheduler,
     minus_stats,
     needs_mask,
     next_query_block,
@@ -50,13 +49,13 @@ from flashlearn.fast.hopper.backward_common import (
     register_order,
 )
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
-from flashlearn.fast.hopper.scheduling import store_tile_index
 from flashlearn.fast.hopper.semaphores import (
     release_semaphore,
     semaphores_of,
     wait_for_additions,
     wait_for_semaphore,
 )
+from flashlearn.fast.hopper.tile_scheduler import make_scheduler, store_tile_index
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
 
 ADDING = gl.constexpr(3)  # warps that add dQ in turns, deterministic: as many as leave the consumers their registers

@@ -13,8 +13,8 @@ from flashlearn.fast.dispatch import hopper_width
 from flashlearn.fast.hopper.forward_kernel import attention_forward_hopper_kernel
 from flashlearn.fast.hopper.mask import ROWS
 from flashlearn.fast.hopper.ranges import Ranges, ranges_of
-from flashlearn.fast.hopper.scheduling import heads_of_a_wave, heads_with_masks, tile_counter
 from flashlearn.fast.hopper.softmax import with_softcap
+from flashlearn.fast.hopper.tile_scheduler import heads_of_a_wave, heads_with_masks, tile_counter
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.launcher import sm_count, uninitialised
 

@@ -26,7 +26,7 @@ from flashlearn.fast.hopper.consumer import CTA, State, release_q, waited
 from flashlearn.fast.hopper.mask import ROWS, Problem, hide, iterations_of, tile_at
 from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
 from flashlearn.fast.hopper.softmax import LN_2, capped, in_pairs, rescaled, thread_sums
-from flashlearn.fast.hopper.tile_scheduler import TileScheduler
+from flashlearn.fast.hopper.tile_scheduler import PersistentTileScheduler
 from flashlearn.fast.hopper.variants import attend_sequentially, update_with_old_maximum
 from flashlearn.fast.hopper.versions import async_store, barrier
 
@@ -75,7 +75,7 @@ def attention_forward_hopper_kernel(
     k = Pipeline(k_smem, k_full, free, STAGES, CHUNKS)
     v = Pipeline(v_smem, v_full, free, STAGES, CHUNKS, LAG=1)
     problem = Problem(batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride, MASK)
-    scheduler = TileScheduler(slots, slots_full, counter_ptr, heads_at_once, problem, CONSUMERS * ROWS)
+    scheduler = PersistentTileScheduler(slots, slots_full, counter_ptr, heads_at_once, problem, CONSUMERS * ROWS)
     cta = CTA(
         q, k, v, row_sums, scheduler, problem, sinks_ptr, o_desc, lse_ptr,
         BLOCK_N=BLOCK_N, COLUMNS=COLUMNS, CONSUMERS=CONSUMERS, SINKS=SINKS, CTAS_PER_SM=CTAS_PER_SM,

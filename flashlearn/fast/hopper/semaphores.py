@@ -11,7 +11,7 @@ semaphore for each half of each block of each query head, which counts the block
 So the parts are added in the order of the keys. Three things keep this from deadlocks and from idle waiting:
 
 - A CTA waits for CTAs that must run or be over. GPUs promise no order in which CTAs begin, so each takes its tile index from
-  an atomic counter, and waits for lower indices alone (`flashlearn.fast.hopper.scheduling`).
+  an atomic counter, and waits for lower indices alone (`flashlearn.fast.hopper.tile_scheduler`).
 - All CTAs begin at the last block of queries, to which every key adds, and go up; of a block they take all query heads before
   the block above (`flashlearn.fast.hopper.backward_common.next_query_block`).
 - The next block of keys of a head begins an iteration or more after the one before, as heads run side by side.
