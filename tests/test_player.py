@@ -109,7 +109,7 @@ def test_a_short_run_is_painted_once_for_both_forms(painted):
 def test_a_scene_comes_as_svg_and_is_stored_as_pixels(painted):
     shown = play(many(9), plain, alt="a bar", figsize=(3, 3))
     assert shown.run["frames"] == [[plain(shown.runs[""][0], narrow=n).svg(key="scene") for n in (False, True)]]
-    assert (shown.run["size"], shown.run["narrow"]) == ([200, 100], [120, 100])
+    assert (shown.run["size"], shown.run["narrow"]) == ([202, 102], [122, 102])
     assert len(frames(shown.png)) == 9 and shown.size[0] == 2 * shown.size[1], "as wide as it is, for its height"
     assert painted == list(range(9))
 

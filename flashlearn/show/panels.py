@@ -9,7 +9,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from flashlearn.core.steps import Step
-from flashlearn.show.draw.scene import WIDE, Rect, Scene, scene_of, short
+from flashlearn.show.draw.scene import EDGE, WIDE, Rect, Scene, scene_of, short
 
 TITLE, GAP = 34, 16  # pixels: above a scene that has a title, and between two scenes
 SIZE = 18  # pixels of a title
@@ -35,13 +35,18 @@ class Panels(NamedTuple):
 
     @property
     def size(self) -> list[int]:
-        return [round(self.width), round(self.height)]
+        """Of the SVG, with the room around one scene."""
+        edge = 0 if self.titled else 2 * EDGE
+        return [round(self.width + edge), round(self.height + edge)]
+
+    @property
+    def titled(self) -> bool:
+        return len(self.all) > 1 or bool(self.all[0].title)
 
     def svg(self) -> str:
         """All of it as one SVG."""
-        first = self.all[0]
-        if len(self.all) == 1 and not first.title:
-            return first.scene.svg(key=KEY)
+        if not self.titled:
+            return self.all[0].scene.svg(key=KEY)
         inside = "".join(_inside(number, panel) for number, panel in enumerate(self.all))
         return f'<svg class="scene" viewBox="0 0 {short(self.width)} {short(self.height)}" aria-hidden="true">{inside}</svg>'
 

@@ -152,6 +152,11 @@ def wait_until(page, script, arg=None, seconds=30):
         page.wait_for_timeout(50)
 
 
+# The smallest words of the scenes in an element, in pixels of the screen.
+SMALLEST_IN_SCENES = """node => Math.min(...[...node.querySelectorAll('.flashlearn-stage > svg text')].filter(text => text.checkVisibility())
+    .map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a))"""
+
+
 def shown_width(image):
     """Width in pixels of the picture that an <img> shows, once its bytes are there; none comes of a broken one.
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.browser.conftest import wait_until
+from tests.browser.conftest import SMALLEST_IN_SCENES, wait_until
 from tools.lecture import runs
 from tools.lecture.__main__ import SLIDES, build
 from tools.lecture.slides import planned, read
@@ -53,6 +53,18 @@ def state(page):
     return page.evaluate(STATE)
 
 
+def test_the_smallest_words_of_a_run_are_16_pixels_of_720(page):
+    small = {}
+    for place in range(page.evaluate("deck.slides.length")):
+        page.evaluate("place => deck.show(place)", place)
+        if page.evaluate("Boolean(deck.player)"):
+            for part in (0, 0.5, 1):
+                page.evaluate("part => deck.player.go(Math.round(part * (deck.player.count - 1)))", part)
+                page.evaluate("() => new Promise(requestAnimationFrame)")
+                small[place, part] = page.evaluate(f"({SMALLEST_IN_SCENES})(deck.slide)")
+    assert small and min(small.values()) >= 15.95, small
+
+
 def to_the_slide(page, plan, run):
     """The slide of this run, at its first step."""
     place = next(number for number, each in enumerate(plan) if each.slide.run == run)
@@ -89,7 +101,7 @@ def test_page_down_shows_chosen_steps_and_every_answer_and_ends_at_the_last_slid
             assert {one["step"] for one in here if one["hidden"]} == set(each.slide.asks), (
                 "asks where it has a question"
             )
-            assert here[0]["px"] >= 28 and len({one["stage"] for one in here}) == 1
+            assert here[0]["px"] >= 24 and len({one["stage"] for one in here}) == 1
         if each.slide.poll:
             assert [one["open"] for one in here][:2] == [False, True], each.slide.title
         if each.slide.explorer:

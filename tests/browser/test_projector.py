@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.browser.conftest import in_a_page
+from tests.browser.conftest import SMALLEST_IN_SCENES, in_a_page
 
 pytest.importorskip("playwright", reason="needs the extra `test`")
 from playwright.sync_api import expect
@@ -26,6 +26,7 @@ display(check("03.merge", lambda *a: None))
 display(play(fl.online_softmax_steps(torch.tensor([3.0, 2.0, 5.0])), draw_row, alt="bars"))
 display(program_explorer(N=2, block=2, H=2, B=1))
 """
+TALL = "from flashlearn.show.explorers import tiling_explorer\ntiling_explorer()"
 
 
 class Projected:
@@ -146,7 +147,8 @@ def test_what_is_seen(one):
     one.begin("Shift+Enter")
     one.press(*["ArrowDown"] * 20)
     expect(one.shown.locator(".flashlearn-panel")).to_be_visible()
-    assert one.notebook.page.evaluate(SMALLEST) >= 24  # of an explorer, which has controls beside its sentences
+    assert one.notebook.page.evaluate(SMALLEST) >= 20  # of an explorer, which has controls beside its sentences
+    assert one.shown.evaluate(SMALLEST_IN_SCENES) >= 15.95
     for width, height in ((1920, 1080), (1280, 720)):
         one.page.set_viewport_size({"width": width, "height": height})
         one.page.wait_for_timeout(300)
@@ -157,6 +159,7 @@ def test_what_is_seen(one):
     expect(one.shown.locator(".flashlearn-controls")).to_have_css("opacity", "1")
     expect(one.shown.locator(".flashlearn-controls")).to_have_css("opacity", "0", timeout=8_000)
     assert one.notebook.page.evaluate(SMALLEST) >= 28
+    assert one.shown.evaluate(SMALLEST_IN_SCENES) >= 15.95
     one.notebook.screenshot("stage player 720")
     one.press("b")
     expect(one.page.locator(".flashlearn-black")).to_have_count(1)
@@ -171,3 +174,15 @@ def test_what_is_seen(one):
     one.notebook.screenshot("stage let go 720")
     one.press("PageDown")  # to where it was
     one.is_at(one.stops.count() - 2)
+
+
+def test_a_tall_picture_has_its_words_and_its_controls_beside_it(one):
+    one.begin("Shift+Enter", source=TALL + "\nimport flashlearn\nflashlearn.projector()\ntiling_explorer()")
+    one.press(*["ArrowDown"] * 20)
+    stage, panel, words = (one.shown.locator(f".flashlearn-{part}") for part in ("stage", "panel", "sentence"))
+    expect(panel).to_be_visible()
+    one.page.wait_for_timeout(300)
+    assert one.shown.evaluate(SMALLEST_IN_SCENES) >= 15.95
+    one.notebook.screenshot("stage tall explorer 720")
+    left, right, below = stage.bounding_box(), panel.bounding_box(), words.bounding_box()
+    assert left["x"] + left["width"] <= right["x"] and right["y"] + right["height"] <= below["y"] + 1

@@ -6,8 +6,9 @@
 
 const NARROW = 500; // pixels: with less room the narrow layout is shown
 const LARGEST = 1.25; // of a scene's own width
+const TALL = 1.6; // pictures of less than so many times their height have their words beside them in a hall
+const HALL = 16.1; // pixels of 720: the smallest words of a scene on a slide or in projector mode
 const TRAVEL = 300; // ms
-let made = 0; // pictures, for names of their own
 
 export class Picture {
   // `seen(step)` is called when the frame of a step is on the page.
@@ -17,7 +18,7 @@ export class Picture {
     this.image.addEventListener("load", () => seen(this.step));
     this.shown = still ?? this.image;
     this.seen = seen;
-    this.key = `flashlearn-${made++}`;
+    this.key = `flashlearn-${Math.random().toString(36).slice(2)}`; // of its own, whatever else is on the page: widgets share no counter
     this.stage = document.createElement("div");
     this.stage.className = "flashlearn-stage";
     this.stage.append(this.shown);
@@ -28,7 +29,8 @@ export class Picture {
   // Another run: the size of its layouts, the second one of scenes alone, and whether anything moves.
   furnish({ size, narrow, motion = true }) {
     Object.assign(this, { size, small: narrow, motion, step: undefined, frame: undefined });
-    const { style } = this.stage.parentNode;
+    const { style, classList } = this.stage.parentNode;
+    classList.toggle("flashlearn-tall", size[0] < TALL * size[1]);
     style.setProperty("--width", `${size[0] * (narrow ? LARGEST : 1)}px`);
     style.setProperty("--ratio", size[0] / size[1]);
     this.fit();
@@ -43,6 +45,7 @@ export class Picture {
     const [width, height] = this.narrow ? this.small : this.size;
     this.stage.style.aspectRatio = `${width} / ${height}`;
     this.stage.classList.toggle("flashlearn-narrow", this.narrow);
+    this.stage.style.setProperty("--smallest", `${(HALL * width) / (this.stage.clientWidth || width)}px`);
     this.image.width = width;
     if (Array.isArray(this.frame) && this.frame[Number(this.narrow)] !== this.layout) this.put(this.frame, this.step, this.words);
   }

@@ -58,7 +58,7 @@ def byte_counters(scene: Scene, step: Step, area: Rect, full: int | None = None,
         words = f"{what} {total:,} B"
         scene.text(left, top + 9, words, size, bold=True)
         gain = f"+{new:,}"
-        if new and width(words, size, True) + width(gain, size) + 10 < each:
+        if new and width(words, size, True) + width(gain, size) + 16 < each:
             scene.text(left + each, top + 9, gain, size, anchor="end")
         unit, bar = each / full, Rect(left, top + 21, each, 10)
         scene.rect(bar, "blank")

@@ -72,8 +72,9 @@ def _grids(step: Step, narrow: bool) -> dict[str, Grid]:
     tall, broad = (math.floor(2 * size) / 2 if size >= 5 and not true else size for size in (tall, broad))
     deep = d * tall if true else max(18.0, d * tall)
     left = round(max(PAD, (room_w - broad * (N_k + 3 * d) - sides) / 2 + PAD))
-    top, middle = 30 if narrow else 18, (30 if narrow else 18) + deep + (LABEL if N_k else 0)
     thin = d * broad / D
+    top = 18 if not narrow else 10 if left + d * broad + gap > 58 else 30  # beside the name of HBM, or below it
+    middle = top + deep + (LABEL if N_k else 0)
     grids = {"Q": Grid(left, middle, N_q, D, thin, tall)}
     grids["S"] = Grid(grids["Q"].right + gap, middle, N_q, N_k, broad, tall)
     grids["K"] = Grid(grids["S"].x, top, D, N_k, broad, deep / D)
