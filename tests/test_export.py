@@ -11,7 +11,7 @@ import pytest
 
 from flashlearn.__main__ import main
 from flashlearn.exercises import EXERCISES
-from flashlearn.exercises.questions import QUESTIONS, Question, Wrong
+from flashlearn.exercises.questions import QUESTIONS, SENTENCES, Question, Wrong
 from flashlearn.grading import export
 from flashlearn.grading.inventory import FORMS
 
@@ -24,7 +24,7 @@ MARKS = Question(
     "z",
 )
 # A line of text2qti: a mark, a space and one paragraph (its README)
-LINE = re.compile(r"(Quiz title: |Shuffle answers: |Title: |Points: |\d+\. |\*?[a-e]\) |\.\.\. )\S.*|")
+LINE = re.compile(r"(Quiz title: |Shuffle answers: |Title: |Points: |\d+\. |\*?[a-e]\) |\.\.\. )\S.*|____|")
 
 
 @pytest.fixture
@@ -85,6 +85,21 @@ def test_text2qti_has_every_question_in_lines_of_known_forms(written):
         assert unescaped(asked) == question.text and [unescaped(each[1]) for each in choices] == question.choices
         assert [unescaped(each[1]) for each in choices if each[0]] == [question.right]
         assert all(question.why in unescaped(each[2]) for each in choices)
+
+
+def test_sentences_are_essays(written):
+    quiz = ElementTree.fromstring(written("--format", "moodle", "--sentences"))
+    essays = {one.findtext("name/text"): one for one in quiz if one.get("type") == "essay"}
+    assert set(essays) == set(SENTENCES) and len(quiz) > len(essays) + len(QUESTIONS)
+    for name, one in essays.items():
+        task = SENTENCES[name]
+        assert one.findtext("questiontext/text") == task.text and task.model in one.findtext("graderinfo/text")
+        assert all(point in one.findtext("graderinfo/text") for point in task.points)
+    places = [one.findtext("category/text") for one in quiz if one.get("type") == "category"]
+    assert len(places) == len(set(places)), "one category for each notebook"
+    text = written("--format", "text2qti", "--sentences")
+    assert all(LINE.fullmatch(line) for line in text.splitlines()) and text.count("\n____\n") == len(SENTENCES)
+    assert "____" not in written("--format", "text2qti")
 
 
 def unescaped(text):

@@ -106,7 +106,7 @@ def test_a_wrong_answer_moves_a_question_back_to_one_day(take, clock):
         asked, out, _ = take("no" if clock.day == 4 else "yes")
         days += [clock.day] * asked
         if asked and clock.day == 4:
-            assert "Not quite. You may be thinking that it is not. The answer is: yes. It is." in out
+            assert "Not quite. You may be thinking that it is not. The answer: yes. It is." in out
     assert days == [1, 4, 5, 8, 15]
 
 
@@ -190,7 +190,7 @@ def test_a_belief_is_a_sentence_in_every_question():
     for question in QUESTIONS.values():
         for wrong in question.wrong:
             said = asking.feedback(question, wrong.text)
-            assert f"thinking that {wrong.believes.rstrip('.')}. The answer is: " in said and question.why in said
+            assert f"thinking that {wrong.believes.rstrip('.')}. The answer: " in said and question.why in said
 
 
 def test_alone_the_command_says_what_there_is(capsys):

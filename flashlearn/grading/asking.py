@@ -46,7 +46,9 @@ def feedback(question: Question, choice: str) -> str:
     """What is said after a choice."""
     if choice == question.right:
         return f"Right. {question.why}"
-    return f"Not quite. You may be thinking that {belief(question, choice)}. The answer is: {question.right}. {question.why}"
+    return (
+        f"Not quite. You may be thinking that {belief(question, choice)}. The answer: {question.right}. {question.why}"
+    )
 
 
 def answered_in(question: Question) -> str:

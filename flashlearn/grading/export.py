@@ -12,7 +12,7 @@ package that Canvas imports.
 exercises: comma-separated values. Each exercise has its points, its tests, and those without which the idea is missed.
 
 Questions have their feedback: why the right choice is right, and the belief behind each wrong one. Without --notebook and
---form, all questions of all notebooks are written.
+--form, all questions of all notebooks are written. --sentences adds what students explain in a sentence, as essays.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from flashlearn.course import NOTEBOOKS, NUMBERS
-from flashlearn.exercises.questions import QUESTIONS, Question
+from flashlearn.exercises.questions import QUESTIONS, SENTENCES, Question, Sentence
 from flashlearn.grading.asking import LETTERS, feedback
 from flashlearn.grading.inventory import FORMS
 
+Asked = Question | Sentence
 CATEGORY = "$course$/top/flashlearn"
 
 
@@ -40,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.format == "exercises":
         text = exercises(options.points, options.notebook)
     else:
-        questions = chosen(options.notebook, options.form)
+        questions = chosen(options.notebook, options.form, options.sentences)
         text = moodle(questions, options.points) if options.format == "moodle" else text2qti(questions, options.points)
     if options.file == Path("-"):
         print(text, end="")
@@ -53,15 +54,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def chosen(numbers: Sequence[str], form: str | None) -> list[Question]:
+def chosen(numbers: Sequence[str], form: str | None, sentences: bool = False) -> list[Asked]:
     """The questions of these notebooks, all if there is none, or those of a form of the inventory."""
-    questions = FORMS[form].values() if form else QUESTIONS.values()
+    questions: list[Asked] = [*(FORMS[form] if form else QUESTIONS).values()]
+    if sentences:
+        questions = sorted([*questions, *SENTENCES.values()], key=asked_in)
     return [one for one in questions if not numbers or asked_in(one) in numbers]
 
 
-def asked_in(question: Question) -> str:
+def asked_in(question: Asked) -> str:
     """The number of the notebook that asks; of an item of the inventory, of that which shows the answer."""
-    return NUMBERS[question.shown] if question.id.startswith("form_") else question.name[:2]
+    if isinstance(question, Question) and question.id.startswith("form_"):
+        return NUMBERS[question.shown]
+    return question.name[:2]
 
 
 def title(number: str) -> str:
@@ -72,31 +77,22 @@ def title(number: str) -> str:
 # --- Moodle XML: https://docs.moodle.org/en/Moodle_XML_format
 
 
-def moodle(questions: Sequence[Question], points: float) -> str:
+def moodle(questions: Sequence[Asked], points: float) -> str:
     """A file of Moodle XML, one category for each notebook."""
     quiz = ElementTree.Element("quiz")
     for number, group in groupby(questions, asked_in):
         category = ElementTree.SubElement(quiz, "question", type="category")
         _text(ElementTree.SubElement(category, "category"), f"{CATEGORY}/{title(number)}")
-        quiz.extend(_moodle_question(question, points) for question in group)
+        quiz.extend(
+            _moodle_question(one, points) if isinstance(one, Question) else _moodle_essay(one, points) for one in group
+        )
     ElementTree.indent(quiz)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{ElementTree.tostring(quiz, encoding="unicode")}\n'
 
 
 def _moodle_question(question: Question, points: float) -> ElementTree.Element:
-    element = ElementTree.Element("question", type="multichoice")
-    _text(ElementTree.SubElement(element, "name"), question.name)
-    _text(ElementTree.SubElement(element, "questiontext", format="plain_text"), question.text)
-    _text(ElementTree.SubElement(element, "generalfeedback", format="plain_text"), question.why)
-    settings = {
-        "defaultgrade": f"{points:g}",
-        "penalty": "0.3333333",
-        "hidden": "0",
-        "idnumber": question.id,
-        "single": "true",
-        "shuffleanswers": "true",
-        "answernumbering": "abc",
-    }
+    element = _moodle_asked("multichoice", question, points, question.why)
+    settings = {"penalty": "0.3333333", "single": "true", "shuffleanswers": "true", "answernumbering": "abc"}
     for name, value in settings.items():
         ElementTree.SubElement(element, name).text = value
     for choice in question.choices:
@@ -108,6 +104,25 @@ def _moodle_question(question: Question, points: float) -> ElementTree.Element:
     return element
 
 
+def _moodle_essay(task: Sentence, points: float) -> ElementTree.Element:
+    element = _moodle_asked("essay", task, points, task.model)
+    for name, value in {"responseformat": "plain", "responserequired": "1", "responsefieldlines": "3"}.items():
+        ElementTree.SubElement(element, name).text = value
+    _text(ElementTree.SubElement(element, "graderinfo", format="plain_text"), "\n".join([task.model, *task.points]))
+    return element
+
+
+def _moodle_asked(kind: str, question: Asked, points: float, why: str) -> ElementTree.Element:
+    """What all kinds of questions have."""
+    element = ElementTree.Element("question", type=kind)
+    _text(ElementTree.SubElement(element, "name"), question.name)
+    _text(ElementTree.SubElement(element, "questiontext", format="plain_text"), question.text)
+    _text(ElementTree.SubElement(element, "generalfeedback", format="plain_text"), why)
+    for name, value in {"defaultgrade": f"{points:g}", "hidden": "0", "idnumber": question.id}.items():
+        ElementTree.SubElement(element, name).text = value
+    return element
+
+
 def _text(parent: ElementTree.Element, text: str) -> None:
     ElementTree.SubElement(parent, "text").text = text
 
@@ -115,18 +130,22 @@ def _text(parent: ElementTree.Element, text: str) -> None:
 # --- text2qti: https://github.com/gpoore/text2qti
 
 
-def text2qti(questions: Sequence[Question], points: float) -> str:
+def text2qti(questions: Sequence[Asked], points: float) -> str:
     """A quiz as plain text, one paragraph for each part."""
     numbers = dict.fromkeys(map(asked_in, questions))
     name = title(next(iter(numbers))) if len(numbers) == 1 else "all notebooks"
     lines = [f"Quiz title: flashlearn, {name}", "Shuffle answers: true", ""]
     for number, question in enumerate(questions, start=1):
         lines += [f"Title: {question.name}", f"Points: {points:g}", f"{number}. {_plain(question.text)}"]
-        for letter, choice in zip(LETTERS, question.choices, strict=False):
-            lines += [f"{'*' * (choice == question.right)}{letter}) {_plain(choice)}"]
-            lines += [f"... {_plain(feedback(question, choice))}"]
-        lines.append("")
+        lines += [*(_choices(question) if isinstance(question, Question) else ["____"]), ""]
     return "\n".join(lines)
+
+
+def _choices(question: Question) -> Iterator[str]:
+    """Two lines for each choice."""
+    for letter, choice in zip(LETTERS, question.choices, strict=False):
+        yield f"{'*' * (choice == question.right)}{letter}) {_plain(choice)}"
+        yield f"... {_plain(feedback(question, choice))}"
 
 
 def _plain(text: str) -> str:
@@ -165,6 +184,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--format", required=True, choices=("moodle", "text2qti", "exercises"))
     parser.add_argument("--notebook", action="append", default=[], metavar="NN", help="a notebook, by its number")
     parser.add_argument("--form", choices=sorted(FORMS), help="only the questions of this form of the inventory")
+    parser.add_argument("--sentences", action="store_true", help="and what students explain in a sentence")
     parser.add_argument("--points", type=float, default=1.0, help="of each question or exercise (default: 1)")
     options = parser.parse_args(arguments)
     options.notebook = [number.zfill(2) for number in options.notebook]
