@@ -135,11 +135,6 @@ def _product_inputs() -> tuple:
     return _normal(N, M), _normal(N, D), _normal(D, M)
 
 
-def _one_dv_inputs() -> tuple:
-    N_q, N_k, D = _sizes(3, 6)
-    return torch.softmax(_normal(N_q, N_k), -1), _normal(N_q, D), random.randrange(N_k)
-
-
 def _functions() -> tuple:
     """A softmax, or what is none for some shifts."""
     bound, factor = random.choice((50.0, 200.0, 900.0)), random.choice((0.25, 0.5, 1.0, 3.0))
@@ -174,7 +169,6 @@ INPUTS: dict[str, Callable[[], tuple]] = {
     "08.bytes": lambda: (*_sizes(2, 40), random.choice((4, 16, 64)), *_sizes(2, 9), random.choice((1, 2, 4))),
     "09.matmul_backward": _product_inputs,
     "09.softmax_backward": lambda: (_normal(*(x := _rows()).shape), torch.softmax(x, -1)),
-    "09.dv": _one_dv_inputs,
     "09.bug": lambda: (lambda q, k, v, do, *_: (do, q, k, v))(*_backward(*_sizes(3))),
     "10.dv": _dv_inputs,
     "10.ds": _ds_inputs,

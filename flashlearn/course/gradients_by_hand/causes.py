@@ -8,6 +8,20 @@ import torch
 
 from flashlearn.exercises.formulas import follows, normal
 
+PATHS = {
+    "the result is z itself: its derivative by w is expected": lambda x, w, b: w * (w * x + b),
+    "the path through y lacks a factor: the rate of y by w is x": lambda x, w, b: w * x + b + w,
+    "the path through y lacks the factor w, the rate of z by y": lambda x, w, b: w * x + b + x,
+}
+
+
+def the_paths(dw):
+    """Two sets of numbers: which derivative is it?"""
+    for text, other in PATHS.items():
+        if all(abs(dw(*numbers) - other(*numbers)) < 1e-9 for numbers in ((2.0, 3.0, 1.0), (-1.0, 0.5, 4.0))):
+            return text
+    return ""
+
 
 def the_products(matmul_backward):
     """Square matrices, for which every product exists: which one is it?"""
@@ -27,7 +41,7 @@ def the_sum_over_rows(matmul_backward):
     dw = matmul_backward(dy, x, w)[1]
     twice = matmul_backward(torch.cat([dy, dy]), torch.cat([x, x]), w)[1]
     if not torch.allclose(twice, 2 * dw, atol=1e-6):
-        return "with every row twice dW is not twice as large: it adds up over the rows of X"
+        return "if every row is there twice, dW must be twice as large: it adds up over the rows of X"
     return follows(dw, {}, "X^T dY", x.mT @ dy)
 
 
@@ -40,7 +54,7 @@ def the_formula(softmax_backward):
         "P o dP | delta is missing": p * dp,
         "P o (dP - sum of dP) | delta must be weighted by P, the sum of P o dP": p * (dp - total),
         "P o (dP - mean of dP) | delta must be weighted by P, the sum of P o dP": p * (dp - mean),
-        "P o dP - delta | the difference must be weighed by P, brackets are missing": p * dp - delta,
+        "P o dP - delta | the difference must be multiplied by P, brackets are missing": p * dp - delta,
         "P o (dP + delta)": p * (dp + delta),
         "P o (1 - P) o dP": p * (1 - p) * dp,
         "P o dP - sum of dP": p * dp - total,
@@ -53,24 +67,8 @@ def rows_are_apart(softmax_backward):
     p, dp = torch.softmax(normal(3, 4), -1), normal(3, 4)
     alone = torch.cat([softmax_backward(dp[i : i + 1], p[i : i + 1]) for i in range(3)])
     if not torch.allclose(softmax_backward(dp, p), alone, atol=1e-6):
-        return "a row comes out differently when others stand beside it: one delta for each row, over dim=-1 with keepdim=True"
+        return "a row gives another result when there are other rows: compute one delta for each row, over dim=-1 with keepdim=True"
     return ""
-
-
-def the_row_of_dv(dv):
-    """Three queries and three keys: which numbers of P weigh the rows of dO?"""
-    p, do, j = torch.softmax(normal(3, 3), -1), normal(3, 3), 1
-    column, right = p[:, j], p[:, j] @ do
-    candidates = {
-        "P_j0 dO_0 + P_j1 dO_1 + ... | the weights of key j stand in column j of P": p[j] @ do,
-        "P_ij summed, times dO_j | every query brings its own row of dO": column.sum() * do[j],
-        "P_jj dO_j | every query has a term": p[j, j] * do[j],
-        "dV_0 | j says which key": p[:, 0] @ do,
-        "P_ij dO_i of the last query alone | the terms add up over the queries": p[-1, j] * do[-1],
-        "dO_0 + dO_1 + ... | each term is weighed by P_ij; the dV of all keys together are the plain sum": do.sum(0),
-        "P dO, row by column | rows of dO are weighed, not its columns": do @ column,
-    }
-    return follows(dv(p.clone(), do.clone(), j), candidates, "P_0j dO_0 + P_1j dO_1 + ...", right)
 
 
 def the_three_gradients(attention_backward):
@@ -96,7 +94,7 @@ def the_three_gradients(attention_backward):
     dq, dk, dv = attention_backward(do.clone(), q.clone(), k.clone(), v.clone())
     values = {
         "P dO | P must be transposed": p @ do,
-        "P^T V | dV is made of dO": p.mT @ v,
+        "P^T V | dV is a product with dO": p.mT @ v,
         "P^T dO with P of scores that are not scaled | scores are q.k / sqrt(d)": dv_with(1),
         "P^T dO with P of scores divided by d | scores are q.k / sqrt(d)": dv_with(1 / 3),
         "P^T dO with P of scores times sqrt(d) | scores are q.k / sqrt(d)": dv_with(3 * scale),
@@ -123,8 +121,8 @@ def the_three_gradients(attention_backward):
 
 
 CAUSES = {
+    "paths": (the_paths,),
     "matmul_backward": (the_products, the_sum_over_rows),
     "softmax_backward": (the_formula, rows_are_apart),
-    "dv": (the_row_of_dv,),
     "bug": (the_three_gradients,),
 }
