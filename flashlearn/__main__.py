@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 
 COMMANDS = {
@@ -42,4 +43,7 @@ def usage() -> str:
 
 
 if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):  # a terminal that lacks a sign shows a question mark
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     sys.exit(main())

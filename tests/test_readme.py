@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from flashlearn.__main__ import COMMANDS
-from flashlearn.course import NOTEBOOKS
+from flashlearn.course import MINUTES, NOTEBOOKS
 from flashlearn.exercises import EXERCISES
 from tools import code_map, readme_picture
 
@@ -108,9 +108,11 @@ def test_the_readme_is_short_and_starts_on_its_first_screen():
     )
 
 
-def test_the_readme_says_how_many_notebooks_there_are():
+def test_the_readme_says_how_many_notebooks_there_are_and_how_long_they_take():
     words = {20: "Twenty", 21: "Twenty-one", 22: "Twenty-two"}
     assert f"**{words[len(NOTEBOOKS)]} notebooks" in text_of("README.md")
+    (hours,) = re.findall(r"All notebooks take about (\d+) hours", text_of("README.md"))
+    assert abs(int(hours) - sum(MINUTES.values()) / 60) <= 1
 
 
 def test_its_badges_and_its_address_are_those_of_the_project():

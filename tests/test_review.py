@@ -210,14 +210,15 @@ def test_both_names_of_grading_work(command):
     assert done.returncode == 2 and "missing.ipynb" in done.stderr
 
 
-def test_it_works_piped(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_it_works_piped(encoding, tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "flashlearn", "review", "--notebook", "03", "--questions", "3"],
         input="a\n\nnot a letter\nb\n",
         capture_output=True,
         text=True,
         cwd=ROOT,
-        env={**os.environ, "FLASHLEARN_HOME": str(tmp_path)},
+        env={**os.environ, "FLASHLEARN_HOME": str(tmp_path), "PYTHONIOENCODING": encoding},
         encoding="utf-8",
     )
     assert done.returncode == 0 and done.stderr == ""

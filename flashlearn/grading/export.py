@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         questions = chosen(options.notebook, options.form, options.sentences)
         text = moodle(questions, options.points) if options.format == "moodle" else text2qti(questions, options.points)
     if options.file == Path("-"):
-        print(text, end="")
+        sys.stdout.buffer.write(text.encode())  # UTF-8, whatever the terminal has
         return 0
     try:
         options.file.write_text(text, encoding="utf-8", newline="\n")
