@@ -11,7 +11,7 @@ def both_are_used(scores):
     for name, q, k in (("q", zero, t), ("k", t, zero)):
         if scores(q, k).abs().item() > 1e-6:
             if torch.allclose(scores(q, k), torch.ones(1, 1)):
-                return "one score alone becomes 1: is there a softmax? The weights come later, the scores go in as they are"
+                return "a single score becomes 1: is there a softmax? The task asks for scores, not for weights"
             return f"with {name} = 0 a score is {scores(q, k).item():.3g}, not 0: row i belongs to query i, column j to key j"
     return ""
 
@@ -31,8 +31,8 @@ def the_factor(scores):
     if not wrong:
         return ""
     D, N_q, N_k = wrong[0]
-    told = f"with D = {D}, {N_q} queries and {N_k} keys a score is {factors[wrong[0]]:.4g} times q.k"
-    return f"{told}, expected is 1 / sqrt(D) = {D**-0.5:.4g}: D is the last size of q and k"
+    said = f"with D = {D}, {N_q} queries and {N_k} keys a score is {factors[wrong[0]]:.4g} times q.k"
+    return f"{said}, not 1 / sqrt(D) = {D**-0.5:.4g}: D is the last size of q and k"
 
 
 CAUSES = {"scores": (both_are_used, the_factor)}

@@ -26,13 +26,13 @@ EXERCISES = (
             Case(
                 "D is no square number",
                 _scores_of(12, 3, 10),
-                "D is 10, with 12 queries: math.sqrt(10) is no integer, and not to be rounded",
+                "D is 10, with 12 queries: math.sqrt(10) is no integer, do not round it",
             ),
         ),
         hints=(
             "Entry i, j needs the D numbers of query i and of key j. Which product multiplies every row of q with every row of k?",
             "k is (N_k, D); transposed it is (D, N_k), and the inner sizes match. D is the last size of q.",
-            "q @ k.T holds all products at once. One division is left, by math.sqrt(q.shape[-1]).",
+            "q @ k.T holds all products. What is missing is the division by math.sqrt(q.shape[-1]).",
         ),
         core=("D is not 4",),
     ),
