@@ -97,7 +97,14 @@ def in_pairs(p, dtype: gl.constexpr):
 def from_pairs(pairs, acc, dtype: gl.constexpr):
     """P (64, BLOCK_N) as the left factor of a product that is added to acc."""
     asm: gl.constexpr = "mov.b32 {$0, $1}, $2;"
-    low, high = gl.inline_asm_elementwise(asm, "=h,=h,r", [pairs], dtype=(dtype, dtype), is_pure=True, pack=1)
+    if dtype == gl.float16:
+        low, high = gl.inline_asm_elementwise(
+            asm, "=h,=h,r", [pairs], dtype=(gl.float16, gl.float16), is_pure=True, pack=1
+        )
+    else:
+        low, high = gl.inline_asm_elementwise(
+            asm, "=h,=h,r", [pairs], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=1
+        )
     p = gl.join(low, high).reshape([pairs.shape[0], 2 * pairs.shape[1]])
     return gl.convert_layout(p, gl.DotOperandLayout(0, acc[0].type.layout, 2))
 
