@@ -1,4 +1,4 @@
-"""What wrong answers to the exercises of notebook 11 get wrong; every question is asked under the recorder."""
+"""What wrong answers to the exercises of notebook 11 get wrong; every answer runs under the recorder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flashlearn.course.safe_softmax import causes as safe_softmax
 
 
 def _run(function, x, *args):
-    """What comes back, and the steps of the kernels that ran, on a copy of x with its strides."""
+    """The result, and the steps of the kernels that ran, on a copy of x with its strides."""
     from flashlearn.core.steps import record
     from flashlearn.kernels.recorder import kernel_steps
 
@@ -24,11 +24,9 @@ def the_factor(scale):
     x = torch.arange(1.0, 9.0)
     (one, steps), (two, _) = (_run(scale, x, factor) for factor in (3.0, 6.0))
     if not any(tile.name not in ("x", "X") for step in steps for tile in step.writes):
-        return (
-            "the kernel writes into x, and what is returned is never written: store to y, the tensor that is returned"
-        )
+        return "the kernel writes into x, and the returned tensor is never written: store to y, which you return"
     if torch.equal(one, two) and torch.equal(one, x):
-        return "x comes back as it was, whatever the factor: multiply by it"
+        return "the result is x for every factor: multiply by the factor"
     if torch.allclose(two, 2 * one):
         factor = (one[0] / x[0]).item()
         return (
@@ -46,7 +44,7 @@ def every_element(scale):
     wrong = (~torch.isclose(y.float(), 2 * x, rtol=1e-2)).nonzero().flatten()
     if wrong.numel():
         first = wrong[0].item()
-        return f"of 5000 elements number {first} is the first that is wrong: are there cdiv(N, BLOCK) programs, and is pid * BLOCK in the offsets?"
+        return f"of 5000 elements, number {first} is the first wrong one: are there cdiv(N, BLOCK) programs, and is pid * BLOCK in the offsets?"
     return ""
 
 
@@ -68,7 +66,7 @@ def as_it_is(row_lse):
         (math.exp(3) * 2, "a sum: the logarithm is missing"),
     ):
         if abs(got - value) < 1e-5:
-            return f"of the row 1, 2, 3, 3 lse is {got:.4g}, {words}"
+            return f"for the row 1, 2, 3, 3 the result is {got:.4g}, {words}"
     return ""
 
 
@@ -83,7 +81,7 @@ def the_strides(row_lse):
         except (StrayAccess, Unrecordable):
             got = None
         if got is None or not torch.allclose(got, torch.logsumexp(view, -1), atol=1e-4):
-            return f"where {words}, of strides {view.stride()}, other elements are read: both strides of x belong in its addresses, x.stride(0) and x.stride(1)"
+            return f"if {words}, with strides {view.stride()}, wrong elements are read: use both strides of x in its addresses, x.stride(0) and x.stride(1)"
     return ""
 
 
@@ -91,9 +89,7 @@ def the_shape(transpose):
     """One row becomes one column."""
     y, _ = _run(transpose, torch.arange(16.0)[None])
     return (
-        f"of a tensor of shape (1, 16) one of shape {tuple(y.shape)} comes back: y is (N, M)"
-        if y.shape != (16, 1)
-        else ""
+        f"for x of shape (1, 16) the result has the shape {tuple(y.shape)}: y is (N, M)" if y.shape != (16, 1) else ""
     )
 
 
@@ -102,7 +98,7 @@ def one_block(transpose):
     x = torch.arange(256.0).reshape(16, 16)
     y, _ = _run(transpose, x)
     if torch.equal(y, x):
-        return "a block of 16 by 16 comes back as it was: either its elements go to the place they came from, or it is turned twice, as a tile (tl.trans) and by its addresses"
+        return "a block of 16 by 16 stays as it was: either its elements go to the place they came from, or it is transposed twice, as a tile (tl.trans) and by its addresses"
     return ""
 
 
@@ -118,7 +114,7 @@ def the_grid(transpose):
         ((rows, cols),) = tiles.items()
         need, got = (48 // rows, 16 // cols), tuple(max(p[d] for p in programs) + 1 for d in (0, 1))
         if got[0] < need[0] or got[1] < need[1]:
-            return f"of a (48, 16) tensor in blocks of {rows} by {cols} programs up to {got} do something, where {need} are needed, so part of y is never written: the grid has cdiv(M) by cdiv(N) programs, in the order of program_id(0), program_id(1)"
+            return f"for a (48, 16) tensor in blocks of {rows} by {cols}, expected {need} programs that work, got {got}, so part of y is never written: the grid is cdiv(M) by cdiv(N), in the order of program_id(0), program_id(1)"
     return ""
 
 
@@ -134,7 +130,7 @@ def the_mask(transpose):
         try:
             _run(transpose, view)
         except (StrayAccess, Unrecordable):
-            return f"of a {tuple(view.shape)} tensor elements are touched that do not exist: mask {size} as well, in the load and in the store"
+            return f"for a {tuple(view.shape)} tensor, elements are touched that do not exist: also mask with {size}, in the load and in the store"
     return ""
 
 

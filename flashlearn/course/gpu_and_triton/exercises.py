@@ -1,8 +1,7 @@
 """Exercises of notebook 11: three first kernels.
 
-A kernel can write anywhere, so every answer runs under the recorder: an address outside the tensors, or two
-programs that touch one element, becomes an error before any memory is touched, and an element that was never
-written counts as NaN.
+A kernel can write anywhere, so every answer runs under the recorder. An address outside the tensors, or one element
+touched by two programs, raises an error before memory is touched. An element that was never written counts as NaN.
 """
 
 from __future__ import annotations
@@ -47,14 +46,16 @@ def _result(function, *args):
 
 
 def _by_the_kernel(x, *args):
-    """Did the kernel read x itself, and write the tensor that came back, and nobody do the rest?"""
+    """Whether the kernel read x itself and wrote the returned tensor, and PyTorch did nothing else."""
 
     def compare(function):
         _, output, own, given, _ = recorded(function, x, *args)
         if not torch.equal(own, x):
-            raise WrongWay("expected x as it was, got other numbers in it: what is returned is a tensor of its own")
+            raise WrongWay("expected x as it was, got other numbers in it: return a new tensor")
         if not any(_share(tensor, own) for tensor, _ in given):
-            raise WrongWay(f"expected a kernel that reads x itself, of strides {x.stride()}, got one that never sees x")
+            raise WrongWay(
+                f"expected a kernel that reads x itself, of strides {x.stride()}, got one that never reads x"
+            )
         mine = [(tensor, left) for tensor, left in given if _share(tensor, output)]
         if not mine:
             raise WrongWay("expected the tensor that the kernel wrote, got one that PyTorch made")
@@ -81,7 +82,7 @@ def _scaled(x, factor):
 
 
 def _programs(x):
-    """Is there more than one program?"""
+    """Whether there is more than one program."""
     return lambda function: (float(recorded(function, x, 2.0).programs > 1), 1.0)
 
 
@@ -109,7 +110,7 @@ def _transposed(x):
 
 
 def _blocks_of_16(x):
-    """Is there a program for every block of 16 by 16, on a grid with two axes?"""
+    """Whether there is a program for every block of 16 by 16, on a grid with two axes."""
 
     def compare(function):
         run = recorded(function, x)
@@ -126,68 +127,68 @@ def _blocks_of_16(x):
 
 
 def _contiguous(x):
-    """Is the result contiguous?"""
+    """Whether the result is contiguous."""
     return lambda function: (float(recorded(function, x).output.is_contiguous()), 1.0)
 
 
 # fmt: off
 SCALE = (
     Case("1024 elements", _scaled(_random(1024), -2.5),
-         "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has a block of its own"),
+         "offs = pid * BLOCK + tl.arange(0, BLOCK): each program has its own block"),
     Case("1000 elements", _scaled(_random(1000), 3.25),
          "round the number of programs up with triton.cdiv, and mask offs < N in tl.load and tl.store"),
-    Case("one element", _scaled(_random(1), -0.75), "one program, and a mask that lets one lane through"),
+    Case("one element", _scaled(_random(1), -0.75), "one program, and a mask that keeps one element"),
     Case("every second element", _scaled(_random(600)[::2], 0.3),
          "x may have any stride: multiply offs by x.stride(0) for x, not for y"),
     Case("many programs", _programs(_random(5_000)),
-         "cut the vector into blocks of, say, 256: one program keeps one SM busy and no other", 0.0),
+         "cut the vector into blocks of 256, for example: one program uses one SM only", 0.0),
     Case("the kernel does it all", _by_the_kernel(_random(1200)[::3], 1.5),
-         "hand x over as it lies, with its stride: no .contiguous(), no product before or after the launch"),
+         "pass x itself, with its stride: no .contiguous(), no product before or after the launch"),
 )
 
 ROW_LSE = (
     Case("rows of 64", _lse(_random(5, 64)), "m + log(sum(exp(x - m))) with m = tl.max(x, 0)"),
     Case("rows of 50", _lse(_random(5, 50)),
-         "tl.arange wants a power of two: mask the lanes past N, or they read the next row"),
+         "tl.arange takes a power of two: mask the elements past N, or they read the next row"),
     Case("negative logits", _lse(_random(3, 50, shift=-200.0)),
-         "masked lanes must not raise the maximum nor join the sum: other=float('-inf')"),
+         "masked elements must not raise the maximum nor add to the sum: other=float('-inf')"),
     Case("very negative logits", _lse(_random(3, 50, shift=-(2.0**17))),
-         "no number is low enough for lanes past N: only -inf is below all floats, float('-inf')", 0.1),
+         "no finite number is low enough for elements past N: only -inf is below all floats, float('-inf')", 0.1),
     Case("large logits", _lse(_random(3, 40, scale=300.0)),
          "subtract the maximum before tl.exp, as safe softmax does", 1e-3),
     Case("transposed x", _lse(_random(50, 4).T),
-         "row r starts at r * x.stride(0), its elements are x.stride(1) apart"),
+         "row r starts at r * x.stride(0), and its elements are x.stride(1) apart"),
     Case("long rows", _lse(_random(2, 300)),
-         "BLOCK_N = triton.next_power_of_2(N) holds a row of any length; a number typed in cuts it off"),
+         "BLOCK_N = triton.next_power_of_2(N) holds a row of any length; a constant cuts it off"),
     Case("one program per row", _program_per_row(_random(7, 12)),
          "the grid is (M,), and tl.program_id(0) is the row: no loop over rows in a kernel"),
     Case("the kernel does it all", _by_the_kernel(_random(30, 6).T),
-         "hand x over as it lies, with both strides: no .contiguous(), nothing before or after the launch"),
+         "pass x itself, with both strides: no .contiguous(), nothing before or after the launch"),
     Case("x is read once", _read_once(_random(4, 100)),
-         "keep the row on chip: one tl.load, then maximum and sum of its result", 0.0),
+         "keep the row on chip: one tl.load, then the maximum and the sum of its result", 0.0),
 )
 
 TRANSPOSE = (
     Case("whole blocks", _transposed(_random(48, 16)),
-         "element (m, n) of x goes to row n, column m of y: the strides of y change places"),
+         "element (m, n) of x goes to row n, column m of y: exchange the strides of y"),
     Case("50 by 37", _transposed(_random(50, 37)),
-         "mask what exists, m < M and n < N, in the load and in the store: the block is the same"),
+         "mask with m < M and n < N, both in the load and in the store: the block is the same"),
     Case("one row", _transposed(_random(1, 100)), "the grid has cdiv(M, BLOCK_M) by cdiv(N, BLOCK_N) programs"),
     Case("x is a view", _transposed(_random(30, 40)[:, ::2].T), "use both strides of x: they need not be (N, 1)"),
     Case("blocks of 16 by 16", _blocks_of_16(_random(48, 32)),
          "the grid is (cdiv(M, 16), cdiv(N, 16)): program (i, j) has the block in row i, column j of the blocks"),
     Case("the kernel does it all", _by_the_kernel(_random(21, 36)[:, ::2].T),
-         "hand x over as it lies, with both strides: no .contiguous(), no .T before or after the launch"),
+         "pass x itself, with both strides: no .contiguous(), no .T before or after the launch"),
     Case("contiguous result", _contiguous(_random(20, 30)),
-         "allocate y as (N, M) and let the kernel place the elements; y.T of a copy is a view", 0.0),
+         "allocate y as (N, M) and let the kernel write the elements there; y.T of a copy is a view", 0.0),
 )
 
 EXERCISES = (
     Exercise(
         "scale", "scale(x, factor): x (N,) float32, any stride -> factor * x, (N,), by a kernel with many programs",
         scale_solution, SCALE, core=("1000 elements",), hints=(
-            "Vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
-            "The kernel: pid, offs, mask, one load, one store. The launcher: y = torch.empty(N), triton.cdiv(N, 256) programs.",
+            "This is vector addition with one input less. What in its kernel assumes that neighbours are one element apart?",
+            "The kernel needs pid, offs, mask, one load, one store. The launcher allocates y and starts triton.cdiv(N, 256) programs.",
             "offs = ? ; mask = ? ; x = tl.load(x_ptr + offs times something, mask=...) ; tl.store(y_ptr + ..., ..., mask=...)",
         ),
     ),
@@ -195,16 +196,16 @@ EXERCISES = (
         "row_lse",
         "row_lse(x): x (M, N) float32, any strides -> log(sum(exp(x))) of every row, (M,), one program per row",
         row_lse_solution, ROW_LSE, core=("negative logits",), hints=(
-            "The fused softmax kernel does almost all of it. What does it store, and what do you need instead?",
-            "One program per row, BLOCK_N = triton.next_power_of_2(N); lanes past N are masked and hold -inf.",
+            "The fused softmax kernel does nearly all of it. What does it store, and what do you need instead?",
+            "Use one program per row and BLOCK_N = triton.next_power_of_2(N). Elements past N are masked and hold -inf.",
             "row, offs -> x (BLOCK_N,) -> m, one number -> a sum, one number -> one tl.store without a mask, at out_ptr + ...",
         ),
     ),
     Exercise(
         "transpose", "transpose(x): x (M, N) float32, any strides -> a contiguous copy of x.T, (N, M), in blocks",
         transpose_solution, TRANSPOSE, core=("50 by 37",), hints=(
-            "The copy kernel above transposes if it is handed the strides swapped. Which two of the four strides here?",
-            "Load a block of x as always. For the store keep the block as it is, and compute other addresses for its elements.",
+            "The copy kernel above transposes if its strides are exchanged. Which two of the four strides do you exchange here?",
+            "Load a block of x as usual. For the store, keep the block as it is, and compute other addresses for its elements.",
             "tl.load(x_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?), tl.store(y_ptr + offs_m[:, None] * ? + offs_n[None, :] * ?)",
         ),
     ),
