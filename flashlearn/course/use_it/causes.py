@@ -26,9 +26,9 @@ def what_is_kept(attend_cached):
     _, K, V, v = _cached(attend_cached, 3, 2, k, torch.zeros(2, 8, dtype=torch.float64))
     for name, cache, new, other in (("K", K, k, v), ("V", V, v, k)):
         if torch.equal(cache[3:], other):
-            return f"{name} holds the new {'values' if name == 'K' else 'keys'} in its rows from length on: keys belong in K, values in V"
+            return f"{name} has the new {'values' if name == 'K' else 'keys'} in its rows from length on: keys belong in K, values in V"
         if not torch.equal(cache[3:], new):
-            return f"the rows of {name} from length on are not the new ones: write them into {name}[..., length : length + n, :]"
+            return f"expected the new rows in {name} from length on, got others: write them into {name}[..., length : length + n, :]"
     return ""
 
 
@@ -42,24 +42,22 @@ def what_is_seen(attend_cached):
             continue
         told = f"three cached tokens, equal scores: the weights of new token {i} are {', '.join(f'{w:.3g}' for w in row.tolist())}"
         if not row[:3].any():
-            return f"{told}: it sees none of the cached tokens"
+            return f"{told}: it attends to none of the cached tokens"
         if not row[3 + i]:
-            return f"{told}: it does not see itself; new token i is token length + i and sees keys j <= length + i"
+            return f"{told}: it does not attend to itself; new token i is token length + i and attends to keys j <= length + i"
         if row[3 + i + 1 :].any():
-            return f"{told}: it sees a token after its own; keys j <= length + i alone"
-        return f"{told}: it must see every key j <= length + i alike"
+            return f"{told}: it attends to a token after itself; only keys j <= length + i count"
+        return f"{told}: it must attend to every key j <= length + i with the same weight"
     return ""
 
 
 def the_scale(attend_cached):
-    """Of two keys with q.k = 1 and 0 the logarithm of the quotient of weights is the factor."""
+    """For two keys with q.k = 1 and 0, the logarithm of the quotient of their weights is the scale."""
     k = torch.full((1, 8), 1 / 8, dtype=torch.float64)
     weights = _cached(attend_cached, 3, 1, k, torch.ones(1, 8, dtype=torch.float64))[0][0]
     factor = math.log(weights[3] / weights[0])
     if abs(factor - 8**-0.5) > 1e-6:
-        return (
-            f"with D = 8 a score is {factor:.4g} times q.k; it must be divided by sqrt(D), which is times {8**-0.5:.4g}"
-        )
+        return f"D = 8: expected a score of q.k / sqrt(D), {8**-0.5:.4g} times q.k, got {factor:.4g} times q.k"
     return ""
 
 
@@ -80,14 +78,14 @@ def the_head_of_each(grouped_attention):
         try:
             got = grouped_attention(q, k, v)
         except RuntimeError:
-            return f"with {H_q} query heads and {H_kv} of k and v tensors with other numbers of heads meet: give each query head a copy of its head of k and v, along dim=1"
+            return f"{H_q} query heads, {H_kv} heads of k and v: the tensors have different numbers of heads. Give each query head a copy of its head of k and v, along dim=1"
         if got.shape[1] != H_q:
-            return f"of {H_q} query heads {got.shape[1]} come back: every query head has an output"
+            return f"expected outputs of all {H_q} query heads, got {got.shape[1]}"
         used, want = got[0, :, 0, 0], torch.arange(H_q) // (H_q // H_kv)
         if not torch.allclose(used, want.double(), atol=1e-6):
             return (
-                f"with {H_q} and {H_kv} heads the query heads use heads {', '.join(f'{h:.3g}' for h in used.tolist())} of v, "
-                f"not {', '.join(map(str, want.tolist()))}: neighbours share a head, h // group, from the first on, in order"
+                f"{H_q} query heads, {H_kv} heads of v: expected them to use heads {', '.join(map(str, want.tolist()))} of v, got "
+                f"{', '.join(f'{h:.3g}' for h in used.tolist())}. Neighbours share head h // group, in order"
             )
     return ""
 
@@ -100,7 +98,7 @@ def the_head_of_keys(grouped_attention):
     v = torch.arange(2, dtype=torch.float64)[None, None, :, None].expand(1, H_kv, 2, 4).clone()
     used, want = grouped_attention(q, k.clone(), v)[0, :, 0, 0], torch.arange(H_q) // 3
     if not torch.allclose(used, want.double(), atol=1e-2):
-        return f"with 6 and 2 heads the query heads use heads {', '.join(f'{h:.3g}' for h in used.tolist())} of k, not 0, 0, 0, 1, 1, 1: h // group"
+        return f"6 query heads, 2 heads of k: expected them to use heads 0, 0, 0, 1, 1, 1 of k, got {', '.join(f'{h:.3g}' for h in used.tolist())}. Head h uses head h // group"
     return ""
 
 

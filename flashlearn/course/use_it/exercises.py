@@ -14,9 +14,9 @@ from flashlearn.exercises.watching import without_the_flag
 
 
 def _behind(name, hint, length, new, spare=0, batch=(), size=1.0):
-    """`new` tokens behind `length` cached ones: the last rows of causal attention over all of them.
+    """`new` tokens after `length` cached ones: the last rows of causal attention over all of them.
 
-    What is not in use is NaN, as memory may be by chance: whoever reads it, mask or not, has NaN.
+    What is not in use is NaN, as memory may be by chance: an answer that reads it, with or without a mask, gets NaN.
     """
     N, D = length + new, 6
     q, k, v = (normal(*batch, N, D, seed=seed) for seed in range(3))
@@ -41,23 +41,26 @@ def _grouped(name, hint, H_q, H_kv, N_q=3, N_k=5, size=1.0, asked=lambda functio
     return Case(name, lambda function: (asked(function, size * q, k.clone(), v.clone()), want), hint)
 
 
-MAXIMUM = "a softmax of your own subtracts the maximum of the row, or exp overflows"
+MAXIMUM = "if you write softmax yourself, it subtracts the maximum of the row, or exp overflows"
 CACHE_CASES = (
-    _behind("the first chunk", "new tokens do not see those after them: a causal mask", 0, 4),
+    _behind("the first chunk", "a new token does not attend to those after it: a causal mask", 0, 4),
     _behind("one token more", "the new rows go to K[..., length : length + n, :]", 5, 1),
     _behind(
-        "a chunk behind the cache", "new token i is token length + i of the text: it sees keys j <= length + i", 5, 3
+        "a chunk behind the cache",
+        "new token i is token length + i of the text: it attends to keys j <= length + i",
+        5,
+        3,
     ),
     _behind(
         "room to spare",
-        "rows behind length + n are NaN here, which no mask undoes: cut them off; those before must be in K, V",
+        "rows from length + n on are NaN here, which no mask undoes: cut them off. The new rows must be in K and V",
         length=4,
         new=2,
         spare=3,
     ),
     _behind(
         "batches and heads",
-        "the rows are the last dimension but one; K and V are views: reshape may copy them",
+        "the rows are the last dimension but one; K and V are views, and reshape may copy them",
         length=3,
         new=4,
         spare=2,
@@ -68,12 +71,12 @@ CACHE_CASES = (
 GQA_CASES = (
     _grouped("one head for all", "every query head uses the one head of k and v", 4, 1),
     _grouped("two groups of three", "query heads 0, 1, 2 share head 0; heads 3, 4, 5 share head 1", 6, 2),
-    _grouped("no sharing", "with as many heads of k and v as of q, head h uses head h", 3, 3),
+    _grouped("no sharing", "if k and v have as many heads as q, head h uses head h", 3, 3),
     _grouped("one query", "N_q and N_k may differ", 4, 2, N_q=1, N_k=7),
     _grouped("large scores", MAXIMUM, 4, 2, size=2000.0),
     _grouped(
         "without enable_gqa",
-        "share the heads yourself: PyTorch's flag is the task, solved",
+        "share the heads yourself: PyTorch's flag would solve the task for you",
         H_q=5,  # heads of one group, shared by the answer and not by PyTorch
         H_kv=1,
         asked=without_the_flag,
@@ -88,9 +91,9 @@ EXERCISES = (
         cache_solution,
         CACHE_CASES,
         hints=(
-            "Three things in order: store, cut off what is not in use, attend. Which tokens may the first new one see?",
+            "Three things in order: store, cut off what is not in use, attend. Which tokens does the first new one attend to?",
             "Write into K[..., length:stop, :], with stop = length + n. The mask is (n, stop): row i belongs to token length + i.",
-            "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]; hand it over as attn_mask, with K[..., :stop, :].",
+            "mask = torch.arange(stop)[None, :] <= torch.arange(length, stop)[:, None]. Pass it as attn_mask, with K[..., :stop, :].",
         ),
         core=("room to spare",),
         writes=("K", "V"),
@@ -104,7 +107,7 @@ EXERCISES = (
         GQA_CASES,
         hints=(
             "Query heads come in groups of H_q / H_kv neighbours. Which head of k does query head h use?",
-            "Head h uses head h // group of k and v. Give every query head a copy of its own, then attend as usual.",
+            "Head h uses head h // group of k and v. Give every query head its own copy, then attend as usual.",
             "k.repeat_interleave(group, dim=1) turns heads 0, 1 into 0, 0, 0, 1, 1, 1; .repeat would give 0, 1, 0, 1, 0, 1.",
         ),
         core=("two groups of three",),
