@@ -62,6 +62,16 @@ USE = {
         from flashlearn.course.naive_softmax.solutions import softmax_solution
         assert all(row.passed for row in check("01.softmax", softmax_solution).rows)
     """,
+    "commands": """
+        import contextlib, io, os, sys
+        from flashlearn.__main__ import main
+        os.environ["FLASHLEARN_HOME"] = "kept"
+        for command in (["review", "--all"], ["inventory", "--form", "B"]):
+            sys.stdin = io.StringIO("a\\nb\\n")
+            with contextlib.redirect_stdout(io.StringIO()) as said:
+                assert main(command) == 0
+            assert "of 2 answered" in said.getvalue()
+    """,
 }
 
 USE_WITH_COURSE = {
