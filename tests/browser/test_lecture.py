@@ -296,7 +296,7 @@ def test_a_lecture_of_ones_own(chromium, tmp_path):
     page.wait_for_selector("body[data-ready]")
     titles = page.locator(".slide h1, .slide h2")
     assert titles.all_text_contents()[0] == "How FlashAttention works" and titles.all_text_contents()[-1] == "Mine"
-    assert page.locator(".slide").count() == 11
+    assert page.locator(".slide").count() == 10
     page.evaluate("location.hash = '#7'")
     wait_until(page, "() => deck.place === 6")
     assert titles.last.evaluate("node => getComputedStyle(node).color") == "rgb(0, 51, 102)"
