@@ -27,7 +27,7 @@ def test_it_shows_the_picture_and_then_plays(notebook7, chromium):
     page.on("pageerror", lambda error: errors.append(str(error)))
     page.goto(f"{address}/notebooks/notebooks/00_start_here.ipynb?token={token}")
     page.wait_for_selector(".jp-RenderedImage img", timeout=60_000)
-    stored = page.locator(".jp-Cell", has_text="blocked_softmax_steps(x, block_size=2),").first
+    stored = page.locator(".jp-Cell", has_text="largest_so_far_steps(x),").first
     expect(stored.locator("img")).to_have_count(1, timeout=60_000)  # cells are drawn one after the other
     assert page.locator(".flashlearn-player").count() == 0, "before a run"
     page.get_by_role("menuitem", name="Run", exact=True).click()
