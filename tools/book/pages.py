@@ -6,6 +6,7 @@ import ast
 import base64
 import html
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,8 @@ class Book:
             if "outputs" in cell:
                 cell.outputs = kept
         self.open(notebook, path)
-        exercises = next(at for at, cell in enumerate(notebook.cells) if "## Exercises" in cell.source.split("\n"))
-        notebook.cells.insert(exercises + 1, new_markdown_cell(self.links(path, "exercise-links")))
+        first = next(at for at, cell in enumerate(notebook.cells) if re.search(r"^check\(", cell.source, re.MULTILINE))
+        notebook.cells.insert(first, new_markdown_cell(self.links(path, "exercise-links")))
         nbformat.write(notebook, self.source / "notebooks" / path.name)
 
     def open(self, notebook: Any, path: Path) -> None:
