@@ -26,7 +26,7 @@ SQUARES = ("S", "P", "dP", "dS")
 THICK = 3  # cells drawn for the head dimension, at most
 SIDE = 250  # pixels at the right of a wide HBM, for counters and the key
 BETWEEN, NAMES = 7, 20  # pixels between what lies, and above S for names
-PRODUCT = 84  # pixels: height of a product on chip
+PRODUCT, LOW = 84, 70  # pixels: height of a product on chip, and on a phone
 
 
 def draw_backward(step: Step, *, narrow: bool = False, full: int | None = None) -> Scene:
@@ -41,9 +41,10 @@ def draw_backward(step: Step, *, narrow: bool = False, full: int | None = None) 
     lines = max(1, math.ceil(most / columns))
     grids = _grids(step, run, narrow)
     high = max(grids["dV"].bottom, grids["S"].bottom) + (112 if narrow else 14)
-    scene = Scene(NARROW if narrow else WIDE, high + 10 + 36 + lines * PRODUCT)
+    chip = 36 + lines * (LOW if narrow else PRODUCT)
+    scene = Scene(NARROW if narrow else WIDE, high + 10 + chip)
     _hbm(scene, step, run, grids, Rect(0, 0, scene.width, high), full)
-    _sram(scene, step, Rect(0, high + 10, scene.width, 36 + lines * PRODUCT), columns)
+    _sram(scene, step, Rect(0, high + 10, scene.width, chip), columns)
     return scene
 
 
@@ -89,7 +90,7 @@ def _grids(step: Step, run: list[Step], narrow: bool) -> dict[str, Grid]:
     right = [name for name in RIGHT if name in used or name == "dO"]
     thick, gap, column = min(D, THICK), 12 if narrow else 20, 22 if narrow else 32
     room = Rect(
-        PAD, 28 if narrow else 14, NARROW - 2 * PAD if narrow else WIDE - SIDE - 4 * PAD, 230 if narrow else 288
+        PAD, 28 if narrow else 14, NARROW - 2 * PAD if narrow else WIDE - SIDE - 4 * PAD, 206 if narrow else 288
     )
     sides = gap * (2 + len(right)) + column * len(COLUMNS)
     least = 28 if narrow else 34  # what stands beside S is at least as wide, so that its name finds room
@@ -191,10 +192,10 @@ def _sram(scene: Scene, step: Step, area: Rect, columns: int) -> None:
     if not products:
         words = "no matrix product in this step" if step.on_chip else "nothing is on chip"
         scene.text(area.x + area.w / 2, area.y + area.h / 2 + 8, words, role="quiet", anchor="middle")
-    each = (area.w - 16) / columns
+    each, high = (area.w - 16) / columns, LOW if scene.width == NARROW else PRODUCT
     for number, product in enumerate(products):
         line, column = divmod(number, columns)
-        _product(scene, step, product, Rect(area.x + 8 + column * each, area.y + 34 + line * PRODUCT, each, PRODUCT))
+        _product(scene, step, product, Rect(area.x + 8 + column * each, area.y + 34 + line * high, each, high))
 
 
 def _product(scene: Scene, step: Step, product: str, area: Rect) -> None:
@@ -202,16 +203,18 @@ def _product(scene: Scene, step: Step, product: str, area: Rect) -> None:
     result, sign, *factors = product.split()
     names, signs = (result, *factors), (sign, "·", "")
     shapes = [factor_shape(step, name, {"S": "P", "dP": "dS"}) for name in names]  # P takes the room of S, dS of dP
-    room = 32 + 16  # for the signs
-    unit = min(12.0, 54 / max(rows for rows, _ in shapes), (area.w - room - 8) / sum(cols for _, cols in shapes))
+    room, high = 32 + 16, area.h - 28  # for the signs, and for the factors
+    unit = min(
+        12.0, (high - 2) / max(rows for rows, _ in shapes), (area.w - room - 8) / sum(cols for _, cols in shapes)
+    )
     at = area.x + (area.w - room - unit * sum(cols for _, cols in shapes)) / 2
     for name, (rows, cols), after in zip(names, shapes, signs, strict=True):
-        grid = Grid(at, area.y + (56 - unit * rows) / 2, rows, cols, unit, unit)
+        grid = Grid(at, area.y + (high - unit * rows) / 2, rows, cols, unit, unit)
         plain = name.rstrip("ᵀ")
         scene.rect(grid.rect(), role(plain))
         scene.cell_lines(grid)
         if name.endswith("ᵀ"):
             scene.line((grid.x, grid.y), (grid.right, grid.bottom), role="paper", stroke=2, layer=FRAMES)
         at = grid.right + (0 if not after else 32 if after == sign else 16)
-        scene.text((grid.right + at) / 2, area.y + 28, after, 14, anchor="middle")
-    scene.text(area.x + area.w / 2, area.y + 66, product, 13, anchor="middle", bold=True)
+        scene.text((grid.right + at) / 2, area.y + high / 2, after, 14, anchor="middle")
+    scene.text(area.x + area.w / 2, area.y + high + 10, product, 13, anchor="middle", bold=True)

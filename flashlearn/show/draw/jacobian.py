@@ -11,7 +11,7 @@ from flashlearn.show.draw.memories import PAD
 from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Look, Scene
 from flashlearn.show.draw.values import check_steps_of
 
-LINES = 12  # products written out at most
+LINES, DOWN, LOW = 12, 21, 18  # products written out at most, pixels from one to the next, and on a phone
 TONES = ("pale", "light", "half", "")
 Rows = list[list[float]]
 
@@ -24,8 +24,8 @@ def draw_jacobian(step: Step, *, narrow: bool = False) -> Scene:
     dx, i = step.written("dx").tolist(), step.values.get("i")
     grids = _grids(m, n, narrow)
     foot = grids["dx"].bottom + 40
-    below = foot + 46 + 21 * min(m, LINES) + 26
-    scene = Scene(NARROW, below) if narrow else Scene(WIDE, max(foot, 60 + 21 * (min(m, LINES) + 2)))
+    below = foot + 40 + LOW * min(m, LINES) + 20
+    scene = Scene(NARROW, below) if narrow else Scene(WIDE, max(foot, 60 + DOWN * (min(m, LINES) + 2)))
     done = n if i is None else i
     _heat(scene, grids["J"], J, [["past" if c < done else "now" for c in range(n)]] * m)
     _heat(scene, grids["dy"], [[value] for value in dy], [["now"]] * m)
@@ -37,7 +37,7 @@ def draw_jacobian(step: Step, *, narrow: bool = False) -> Scene:
             scene.outline(rect, id=f"now-{name}")
         scene.text(column.centre[0], column.bottom + 13, "▼", 13, anchor="middle")
         left, top = (PAD, foot + 16) if narrow else (570, 20)
-        _products(scene, dy, [row[i] for row in J], dx[i], i, left, top)
+        _products(scene, dy, [row[i] for row in J], dx[i], i, (left, top))
     every = [*(value for row in J for value in row), *dy, *dx[: done + 1]]
     entries = [("positive", Look("S", "half")), ("negative", Look("quiet", "half")), ("zero", Look("blank"))]
     entries += [("NaN", Look("blank", hatched=True))] * any(map(math.isnan, every))
@@ -47,7 +47,7 @@ def draw_jacobian(step: Step, *, narrow: bool = False) -> Scene:
 
 def _grids(m: int, n: int, narrow: bool) -> dict[str, Grid]:
     """J of m by n cells, dy at its left, dx below it."""
-    tall = min(34, (200 if narrow else 240) / max(m, 1))
+    tall = min(34, (160 if narrow else 240) / max(m, 1))
     broad = min(1.45 * tall, (250 if narrow else 420) / max(n, 1))
     left = 84 if narrow else 100
     J = Grid(left, 32, m, n, broad, tall)
@@ -94,18 +94,19 @@ def _words(value: float) -> str:
 
 
 def _products(
-    scene: Scene, dy: list[float], column: list[float], total: float, i: int, left: float, top: float
+    scene: Scene, dy: list[float], column: list[float], total: float, i: int, corner: tuple[float, float]
 ) -> None:
     """The sum that makes one entry of dx, term by term."""
+    (left, top), down = corner, LOW if scene.width == NARROW else DOWN
     scene.text(left, top, f"column {i}: dy × J", 14, bold=True)
     shown = range(min(len(dy), LINES))
     for j in shown:
         terms = (_words(dy[j]), "×", _words(column[j]), "=", _words(dy[j] * column[j]))
         ink = "quiet" if column[j] == 0 else "ink"
         for x, words in zip((60, 82, 146, 168, 236), terms, strict=True):
-            scene.text(left + x, top + 22 + 21 * j, words, 13, anchor="end", role=ink)
+            scene.text(left + x, top + 22 + down * j, words, 13, anchor="end", role=ink)
     more = len(dy) - len(shown)
-    end = top + 22 + 21 * len(shown)
+    end = top + 22 + down * len(shown)
     scene.line((left + 170, end - 9), (left + 238, end - 9), stroke=1.2)
     if more:
         scene.text(left, end + 6, f"and {more} more", 12, role="quiet")

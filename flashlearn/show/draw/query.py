@@ -53,9 +53,9 @@ def draw_query(step: Step, *, narrow: bool = False) -> Scene:
     """One step of a loop over keys and values, for the last query of the first head."""
     check_steps_of("a loop over keys", step, shapes=["O", "S"], values=["Q", "K", "V"], writes=["O"], dims=4)
     N = max(1, step.shapes["K"][-2])
-    high = min(ROW, (200 if narrow else 230) / N)
-    hbm = Rect(0, 0, NARROW, 124 + N * high) if narrow else Rect(0, 0, 414, max(330, 148 + N * high))
-    sram = Rect(0, hbm.bottom + 8, NARROW, 290) if narrow else Rect(426, 0, WIDE - 426, hbm.h)
+    high = min(ROW, (170 if narrow else 230) / N)
+    hbm = Rect(0, 0, NARROW, 102 + N * high) if narrow else Rect(0, 0, 414, max(330, 148 + N * high))
+    sram = Rect(0, hbm.bottom + 8, NARROW, 280) if narrow else Rect(426, 0, WIDE - 426, hbm.h)
     scene = Scene(NARROW if narrow else WIDE, sram.bottom)
     memory(scene, hbm, "hbm", bytes_note(step))
     memory(scene, sram, "sram", on_chip_note(step) if step.on_chip else "")
@@ -165,7 +165,7 @@ def _scores_on_chip(scene: Scene, step: Step, area: Rect) -> None:
 def _running_values(scene: Scene, step: Step, area: Rect) -> None:
     """m and l as numbers, the output so far below V; what an old sum was multiplied by stands beside it."""
     values, narrow = step.values, scene.width == NARROW
-    y = area.y + (180 if narrow else 208)
+    y = area.y + (174 if narrow else 208)
     left = area.x + PAD
     alpha, factor = (first_head(values[name])[-1][0] if name in values else 1.0 for name in ("alpha", "factor"))
     for name, symbol in (("m_i", "m"), ("l_i", "l"), ("lse", "lse")):
@@ -178,7 +178,7 @@ def _running_values(scene: Scene, step: Step, area: Rect) -> None:
                 scene.text(left, y + 21, words, 13, bold=True)
             y += 24
     running, right = running_name(values), area.right - PAD
-    y = area.y + (180 if narrow else 208)
+    y = area.y + (174 if narrow else 208)
     for held, symbol in ((running_sum(values), running), (values.get("O"), "o")):
         if held is not None:
             row = first_head(held)[-1:]

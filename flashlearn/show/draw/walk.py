@@ -66,12 +66,12 @@ def _room(step: Step, narrow: bool) -> _Room:
     visits = [s.values for s in step.run or (step,) if _line(s)]
     high = max((v["rows"][1] - v["rows"][0] for v in visits), default=1)
     keys = max((v["cols"][1] - v["cols"][0] for v in visits), default=1)
-    above, row = max(keys, step.shapes["O"][-1]), 20.0
-    stored = 66 + min(row, 120 / rows) * rows
+    above, row = max(keys, step.shapes["O"][-1]), 18.0 if narrow else 20.0
+    stored = 66 + min(row, (100 if narrow else 120) / rows) * rows
     if narrow:
         chip = 34 + 20 + above * row + 24 + high * row + 24 + high * row + 12
-        at = Rect(0, 206, NARROW, stored)
-        return _Room(Rect(0, 0, NARROW, 198), at, Rect(0, at.bottom + 8, NARROW, chip), row, 30, 31, 37, 36, 5)
+        at = Rect(0, 186, NARROW, stored)
+        return _Room(Rect(0, 0, NARROW, 178), at, Rect(0, at.bottom + 8, NARROW, chip), row, 30, 31, 37, 36, 5)
     chip = 46 + above * row + 28 + high * row + 14
     at = Rect(200, 0, WIDE - 200, stored)
     bottom = at.bottom + 8
@@ -89,11 +89,11 @@ def _program(scene: Scene, step: Step, area: Rect) -> None:
     narrow = scene.width == NARROW
     met = f"Q{index(step.values['i'])} meets K{index(step.values['j'])}" if _line(step) else step.phase
     scene.text(area.x + 4, area.y + 14, met, 17, bold=True)
-    y, down = area.y + 42, 23 if narrow else 26
+    y, down, high = (area.y + 40, 20, 18) if narrow else (area.y + 42, 26, 22)
     for line, words in LINES.items():
         here = line in now
         if here:
-            scene.rect((area.x, y - 11, 190, 22), "ink", id=line.replace(" ", "-"))
+            scene.rect((area.x, y - high / 2, 190, high), "ink", id=line.replace(" ", "-"))
         ink = "paper" if here else "ink"
         scene.text(area.x + 22, y, line.removeprefix("line "), 13, anchor="end", bold=True, role=ink)
         scene.text(area.x + 30, y, words, 13, role=ink)
@@ -125,7 +125,7 @@ def _memory(scene: Scene, step: Step, room: _Room) -> None:
     area, narrow = room.memory, scene.width == NARROW
     memory(scene, area, "hbm", bytes_note(step))
     rows = max(step.shapes["O"][-2], step.shapes["K"][-2])
-    high = min(room.row, 120 / rows)
+    high = min(room.row, (100 if narrow else 120) / rows)
     top, left = area.y + 56, area.x + (8 if narrow else PAD + 30)
     for name in "QKV":
         grid = Grid(left, top, step.shapes[name][-2], step.shapes[name][-1], 7 if narrow else 20, high)
