@@ -34,7 +34,7 @@ from flashlearn.fast.hopper import (
 )
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges
-from flashlearn.fast.hopper.softmax import factor_of, with_softcap
+from flashlearn.fast.hopper.softmax import score_scale, with_softcap
 from flashlearn.fast.hopper.tile_scheduler import LAGS, PersistentTileScheduler, beside
 from flashlearn.kernels import INTERPRETED, lesson
 from flashlearn.kernels.forward import LOG2_E
@@ -277,7 +277,7 @@ def backward_run(
     key_blocks, m_blocks = -(-N_k // own), -(-N_q // block_m)
     sums = torch.zeros(B, H, m_blocks * tiles_of_dq(D) * 128, 32)
     rows = torch.stack((torch.full((B, H, m_blocks * block_m), math.inf), torch.zeros(B, H, m_blocks * block_m)), 2)
-    rows[:, :, 0, :N_q] = (lse / factor_of(D**-0.5, softcap)).masked_fill(lse == -math.inf, math.inf)
+    rows[:, :, 0, :N_q] = (lse / score_scale(D**-0.5, softcap)).masked_fill(lse == -math.inf, math.inf)
     rows[:, :, 1, :N_q] = (o.float() * do.float()).sum(-1)
     columns = 64 if wide else D  # of a tile
     shapes = {"Q": q, "dO": do, "K": k, "V": v, "rows": rows, "dQ": sums, "dK": dk, "dV": dv}
@@ -393,7 +393,7 @@ BACKWARD_FAULTS = [  # function, what it does not say, what it says instead, pro
     ("zero_next_head", "        release_semaphore(cta.counters_ptr + 2 * later)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, WAITS),
     ("zero_next_head", "        mbarrier.wait(full, 0)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
     ("zero_next_head", "        wait_for_additions()\n", "", ZEROS, 64, {"by_rows": True}, Race, EARLY),
-    ("zero_next_head", "    cta.dq_parts.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
+    ("zero_next_head", "    cta.dq_halves.tile(CONSUMER).consumer_release(0)\n", "", ZEROS, 64, {"by_rows": True}, Deadlock, "dq_free"),
     ("store_dq", "    parts.producer_acquire(t)\n", "", ZEROS, 64, {"by_rows": True}, Race, "dq_smem"),
     # heads of the first set that wait for zeros, zeros for a head of the same set, and for one after the next
     ("zero_next_head", "    if number >= at_once:\n", "    if number > 0:\n", ROWS, 64, {"by_rows": True, "beside": 2}, Deadlock, WAITS),
@@ -421,9 +421,9 @@ def test_a_group_that_has_one_buffer_for_q(D, causal):
 
 def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
     q, k, v, *_ = problem(1, 2, 1, 300, 130, 256, False)
-    early = altered(consumer.release_q.fn, ("        tma.store_wait(0)\n", ""))
+    early = altered(consumer.release_only_q.fn, ("        tma.store_wait(0)\n", ""))
     with pytest.raises(Race, match="q_smem"):
-        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_q": early})
+        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_only_q": early})
 
 
 @pytest.mark.parametrize("causal", (False, True))
@@ -637,7 +637,9 @@ def test_keys_that_no_query_sees_are_handed_back_when_they_have_landed(ctas_per_
     seen = (keys >= low[:, None]) & (keys < high[:, None])
     want = scaled_dot_product_attention(*(t.float() for t in (q, k, v)), attn_mask=seen)
     torch.testing.assert_close(o.float(), want, atol=3e-3, rtol=0)
-    too_early = {"CTA.release_unread": altered(consumer.CTA.release_unread.fn, ("self.v.consumer_wait(t)", "pass"))}
+    too_early = {
+        "ForwardCTA.release_unread": altered(consumer.ForwardCTA.release_unread.fn, ("self.v.consumer_wait(t)", "pass"))
+    }
     with pytest.raises(Race, match=r"lands in v_smem.*no barrier keeps that from what went before: V\d"):
         run(replaced=too_early)
 
@@ -670,7 +672,7 @@ def test_old_maxima_are_trusted_no_longer_than_they_are_right(N_k, causal):
 
 def test_a_maximum_that_is_trusted_for_ever_is_seen():
     q, k, v = growing(448)
-    for_ever = altered(variants.update_with_old_maximum.fn, ("if not (most <= TRUSTED):", "if False:"))
+    for_ever = altered(variants.update_with_old_maximum.fn, ("if not (largest <= TRUSTED):", "if False:"))
     o, _ = forward_run(q, k, v, False, consumers=3, programs=1, replaced={"update_with_old_maximum": for_ever})
     assert not o.isfinite().all()
 

@@ -211,7 +211,7 @@ def backward(launcher, **options):
 
 
 def in_gluon(way, **options):
-    module = pytest.importorskip(f"flashlearn.fast.hopper.{way}")
+    module = pytest.importorskip(f"flashlearn.fast.hopper.{'backward_launch' if way == 'backward' else way}")
     call = {"forward": forward, "backward": backward}[way]
     return call(getattr(module, f"attention_{way}_hopper"), scale=1.0, **options)
 

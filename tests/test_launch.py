@@ -67,7 +67,7 @@ def test_only_the_first_launch_prepares_its_arguments(kernel):
 
 
 def test_what_is_kept_has_an_end(kernel, monkeypatch):
-    monkeypatch.setattr(launching, "MOST", 3)
+    monkeypatch.setattr(launching, "MAX_KEPT", 3)
     for size in range(10):
         launching.launch(kernel, (1, 1, 1), (), {}, key=(size,))
         assert len(launching._compiled) <= 3

@@ -329,7 +329,7 @@ def as_on_hopper(monkeypatch):
         (40, 1024, False, {"stages": 3}),
         (64, 768, False, {"stages": 3, "consumers": 3}),
         (64, 8192, False, {"stages": 3, "consumers": 3}),
-        (64, 3071, True, {"block_n": 64, "stages": 3, "programs": 2}),
+        (64, 3071, True, {"block_n": 64, "stages": 3, "ctas_per_sm": 2}),
         (64, 3072, True, {"stages": 3, "consumers": 3}),
         (128, 4096, False, {}),
         (128, 1023, True, {"block_n": 64, "stages": 4}),

@@ -80,7 +80,7 @@ def test_consumers_read_what_the_producer_loads(stages, chunks):
     assert torch.equal(*run(stages, chunks))
 
 
-WAIT_FREE = "mbarrier.wait(self.free.index(self.index(t + self.LAG)), self.phase(t + self.LAG) ^ 1)"
+WAIT_FREE = "mbarrier.wait(self.free.index(self.index(t + self.RELEASE_LAG)), self.phase(t + self.RELEASE_LAG) ^ 1)"
 WAIT_FULL = "mbarrier.wait(self.full.index(self.index(t)), self.phase(t))"
 FAULTS = [  # a method, what it says, what it says instead, stages, the error and its words
     ("producer_acquire", " ^ 1", "", 2, Deadlock, "load waits for phase 0 of x_free"),

@@ -48,7 +48,7 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32)
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_HEAD_DIM = 256
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
-LEAST_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
+MIN_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
 if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
@@ -156,22 +156,22 @@ def _why_not_interpreted() -> str:
     return "there is a GPU" if torch.cuda.is_available() else "Triton was imported before flashlearn"
 
 
-def check_power_of_two(least: int, **sizes: int) -> None:
-    """Reject block sizes that are not powers of two of at least `least`."""
+def check_power_of_two(minimum: int, **sizes: int) -> None:
+    """Reject block sizes that are not powers of two of at least `minimum`."""
     for name, size in sizes.items():
-        if not isinstance(size, int) or isinstance(size, bool) or size < least or size & (size - 1):
-            raise ValueError(f"expected {name} to be a power of two of at least {least}, got {size!r}")
+        if not isinstance(size, int) or isinstance(size, bool) or size < minimum or size & (size - 1):
+            raise ValueError(f"expected {name} to be a power of two of at least {minimum}, got {size!r}")
 
 
 AnyLaunch = TypeVar("AnyLaunch", bound=NamedTuple)
 
 
-def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], least: int = 16, name: str = "launch") -> AnyLaunch:
+def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], minimum: int = 16, name: str = "launch") -> AnyLaunch:
     """The launch, rejected unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
     if getattr(launch, "_fields", None) != kind._fields:  # a mutant of the course has a class of its own
         raise TypeError(f"expected {name} to be a {kind.__name__}({', '.join(kind._fields)}) or None, got {launch!r}")
     given = launch._asdict()
-    check_power_of_two(least, block_m=given["block_m"], block_n=given["block_n"])
+    check_power_of_two(minimum, block_m=given["block_m"], block_n=given["block_n"])
     check_power_of_two(1, num_warps=given["num_warps"])
     check_block(given["num_stages"], "num_stages")
     if given.get("registers") is not None:
@@ -192,11 +192,11 @@ def check_softcap(softcap: float | None) -> float | None:
     """The cap, as `flashlearn.core.scores` has it, and positive and finite in float32 too."""
     if softcap is None:
         return None
-    if type(softcap) in (float, int) and LEAST_FLOAT32 <= softcap <= MAX_FLOAT32:
+    if type(softcap) in (float, int) and MIN_FLOAT32 <= softcap <= MAX_FLOAT32:
         return float(softcap)
     cap = scores.check_softcap(softcap)
-    if cap is not None and not LEAST_FLOAT32 <= cap <= MAX_FLOAT32:
-        raise ValueError(f"expected softcap in float32, {LEAST_FLOAT32:.4g} to {MAX_FLOAT32:.4g}, got {softcap}")
+    if cap is not None and not MIN_FLOAT32 <= cap <= MAX_FLOAT32:
+        raise ValueError(f"expected softcap in float32, {MIN_FLOAT32:.4g} to {MAX_FLOAT32:.4g}, got {softcap}")
     return cap
 
 

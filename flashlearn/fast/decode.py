@@ -235,9 +235,9 @@ def attention_decode(
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)
     check_head_dim(size.D)
-    most = max_rows(q.element_size())
-    if size.group * size.N_q > most:
-        raise ValueError(f"expected H_q / H_kv * N_q of at most {most} in {q.dtype}, got {size.group} * {size.N_q}")
+    maximum = max_rows(q.element_size())
+    if size.group * size.N_q > maximum:
+        raise ValueError(f"expected H_q / H_kv * N_q of at most {maximum} in {q.dtype}, got {size.group} * {size.N_q}")
     if splits is not None:
         check_block(splits, "splits")
     if one_launch is not None:

@@ -22,20 +22,21 @@ from torch import Tensor
 from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, padded
 from flashlearn.fast.decode import KEYS_PER_SPLIT, max_rows
+from flashlearn.fast.portable.forward import MIN_SCALE
 from flashlearn.fast.portable.launches import has_tensor_cores
 from flashlearn.fast.portable.masks import about_seen
 
 HOPPER = (9, 0)  # compute capability
-LEAST_SCALE = 1e-30  # lse, of at most 1e5, is divided by it in float32
 SOFTCAPS = 0.01, 256.0  # see flashlearn/fast/hopper/softmax.py
-GLUON_VERSIONS = ("3.6", "3.7", "3.8")  # of Triton: with each tests/gpu ran; see `flashlearn.fast.hopper.versions`
+# Of Triton: with each tests/gpu ran. 3.9 compiles all kernels, as `flashlearn.fast.hopper.versions` knows its names, but spills more
+GLUON_VERSIONS = ("3.6", "3.7", "3.8")
 
-TWO_PROGRAMS: dict[str, Any] = {"block_n": 64, "stages": 3, "programs": 2}
+TWO_CTAS: dict[str, Any] = {"block_n": 64, "stages": 3, "ctas_per_sm": 2}
 # (width of a tile, causal) -> from so many queries on: options of attention_forward_hopper; one H200 or H100, 2026-11.
 # Under a causal mask a short row of tiles is mostly diagonal, of which blocks of 64 keys waste less.
 FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
     (64, False): {0: {"stages": 3}},
-    (64, True): {0: TWO_PROGRAMS, 3072: {"consumers": 3, "stages": 3}},
+    (64, True): {0: TWO_CTAS, 3072: {"consumers": 3, "stages": 3}},
     (128, False): {0: {}},
     (128, True): {0: {"block_n": 64, "stages": 4}, 1024: {}},
     (256, False): {0: {"block_n": 64}},
@@ -43,11 +44,11 @@ FORWARD_HOPPER: dict[tuple[int, bool], dict[int, dict[str, Any]]] = {
 }
 # width of a tile -> where a query attends to about so many keys, or more, of some ranges
 MASKED_HOPPER: dict[int, dict[int, dict[str, Any]]] = {
-    64: {0: TWO_PROGRAMS, 3072: {}},
+    64: {0: TWO_CTAS, 3072: {}},
     128: {0: {"block_n": 64, "stages": 4}, 513: {}},
     256: {0: {"block_n": 64}},
 }
-HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "programs": 1}
+HOPPER_DEFAULTS = {"block_n": 128, "stages": 2, "consumers": 2, "ctas_per_sm": 1}
 
 
 class Choice(NamedTuple):
@@ -111,9 +112,10 @@ def _of_length(table: dict[int, dict[str, Any]], N: int) -> dict[str, Any]:
 
 
 def hopper_width(D: int) -> int:
-    """Columns of a tile of the Hopper kernels: D rounded up to 64, 128 or 256; TMA fills up with zeros.
+    """D rounded up to 64, 128 or 256: where the tables above have the launches. TMA fills up tiles with zeros.
 
-    Of 129 to 192 columns tiles come in three chunks of 64, forward with the launches of 256; backward of 193 to 256 in four.
+    That is also the width of a tile, with two exceptions: of 129 to 192 columns it comes in three chunks of 64; backward, of 193
+    to 256 in four.
     """
     return max(padded(D), 64)
 
@@ -154,7 +156,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
         return "an input is empty"
     if scale <= 0:
         return f"scale = {scale}: the maximum is taken before scaling"
-    if scale < LEAST_SCALE:
+    if scale < MIN_SCALE:  # lse, of at most 1e5, is divided by it in float32
         return f"scale = {scale}: lse / scale may overflow"
     row = q.shape[-1] * q.itemsize % 16  # the results are dense, also where the inputs are columns of wider tensors
     if row:
@@ -173,10 +175,10 @@ def why_not_tma(t: Tensor) -> str:
 @lru_cache(4096)
 def _why_not_these_strides(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> str:
     if strides[-1] != 1 and shape[-1] > 1:
-        return f"columns {strides[-1]} elements apart, where the copy engine wants 1"
+        return f"columns {strides[-1]} elements apart, where TMA wants 1"
     for size, stride in zip(shape[:-1], strides[:-1], strict=True):
         if size > 1 and (stride <= 0 or stride * itemsize % 16):
-            return f"a stride of {stride} elements, where the copy engine wants a positive multiple of 16 bytes"
+            return f"a stride of {stride} elements, where TMA wants a positive multiple of 16 bytes"
     return ""
 
 

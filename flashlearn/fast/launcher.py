@@ -29,7 +29,7 @@ if not INTERPRETED:
     prepared.start()
 
 _compiled: dict[tuple, Any] = {}
-MOST = 4096  # kernels kept; a program whose strides change with every call would fill the memory
+MAX_KEPT = 4096  # kernels kept; a program whose strides change with every call would fill the memory
 
 
 def launch(
@@ -62,7 +62,7 @@ def launch(
         options["launch_pdl"] = True
     compiled = kernel[grid](*arguments, **constants, enable_fp_fusion=True, **options)
     if not INTERPRETED:
-        if len(_compiled) == MOST:
+        if len(_compiled) == MAX_KEPT:
             _compiled.clear()
         _compiled[key] = compiled
 

@@ -62,11 +62,11 @@ MAX_SEQUENCES = 8192  # every program looks at all lengths
 
 
 @triton.jit
-def sequence_of(b, sequences, N_q, T, B, most_keys):
+def sequence_of(b, sequences, N_q, T, B, max_keys):
     """(first query, queries, keys) of sequence b, one or many; none past the last. No more than there is memory for."""
     there = b < B
     keys = tl.load(sequences.lengths_ptr + b, mask=there, other=0)
-    keys = tl.minimum(tl.maximum(keys, 0), most_keys)
+    keys = tl.minimum(tl.maximum(keys, 0), max_keys)
     first = b * 0
     queries = tl.where(there, N_q, 0)
     if sequences.starts_ptr is not None:
@@ -104,13 +104,13 @@ def tiles_between(start, stop, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr):
 
 @triton.jit
 def line_of_work(
-    sequences, N_q, T, B, most_keys, left, right, programs,
+    sequences, N_q, T, B, max_keys, left, right, programs,
     H_KV: tl.constexpr, GROUP: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
     """The line of all work: (how long a key head of each sequence is on it (BLOCK_B,), its length, the size of a partition)."""
     b = tl.arange(0, BLOCK_B)
-    _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
+    _, queries, keys = sequence_of(b, sequences, N_q, T, B, max_keys)
     rows = tl.cdiv(queries * GROUP, BLOCK_M)
     tiles = b * 0
     longest = b * 0
@@ -125,7 +125,7 @@ def line_of_work(
 
 @triton.jit
 def find(
-    at, tiles, sequences, N_q, T, B, most_keys, left, right,
+    at, tiles, sequences, N_q, T, B, max_keys, left, right,
     H_KV: tl.constexpr, GROUP: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SPLIT: tl.constexpr,
 ):  # fmt: skip
@@ -136,7 +136,7 @@ def find(
     mine = tl.maximum(tl.sum(tl.where(sequence == b, tiles, 0), 0), 1)
     head = at // mine
     at = at % mine
-    _, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
+    _, queries, keys = sequence_of(b, sequences, N_q, T, B, max_keys)
     r = at * 0
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
     here = tiles_between(start, stop, BLOCK_N, SPLIT)
@@ -213,7 +213,7 @@ def lse_rows(b, head, token, N_q, T, HEADS: tl.constexpr, RAGGED: tl.constexpr):
 
 
 # One compilation for all of their values
-UNSPECIALIZED = ["N_q", "T", "B", "most_keys", "left", "right"]
+UNSPECIALIZED = ["N_q", "T", "B", "max_keys", "left", "right"]
 
 
 @triton.jit(do_not_specialize=[*UNSPECIALIZED, "pages", "stride_tb"])
@@ -224,7 +224,7 @@ def attention_paged_kernel(
     # strides of the table (B, most); the others are contiguous
     stride_q, stride_o, stride_k, stride_v, stride_tb, stride_tn,
     # sizes; how far a query attends; `PagedScores`
-    N_q, T, B, most_keys, pages, left, right, scores,
+    N_q, T, B, max_keys, pages, left, right, scores,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     PAGE: tl.constexpr, SPLIT: tl.constexpr, PRECISION: tl.constexpr,
@@ -233,7 +233,7 @@ def attention_paged_kernel(
     launch_dependents(SPLIT)  # attention_paged_merge_kernel
     program = tl.program_id(0)
     tiles, total, size = line_of_work(
-        sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0),
+        sequences, N_q, T, B, max_keys, left, right, tl.num_programs(0),
         H_KV, GROUP, MINIMUM, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
     )  # fmt: skip
     at = program * size
@@ -246,12 +246,12 @@ def attention_paged_kernel(
     before = at * 0
     if at < end:
         b, kv_head, r, before = find(
-            at, tiles, sequences, N_q, T, B, most_keys, left, right,
+            at, tiles, sequences, N_q, T, B, max_keys, left, right,
             H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, SPLIT,
         )  # fmt: skip
 
     while at < end:
-        first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
+        first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, max_keys)
         first, last, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
         whole = tiles_between(start, stop, BLOCK_N, SPLIT)
         distance = tl.minimum(whole - before, end - at)  # on the line; not SPLIT: the one that stands for all
@@ -322,10 +322,10 @@ def attention_paged_kernel(
             if kv_head == H_KV:
                 kv_head = at * 0
                 b += 1
-                _, queries, _ = sequence_of(b, sequences, N_q, T, B, most_keys)
+                _, queries, _ = sequence_of(b, sequences, N_q, T, B, max_keys)
                 while (queries == 0) & (b < B):
                     b += 1
-                    _, queries, _ = sequence_of(b, sequences, N_q, T, B, most_keys)
+                    _, queries, _ = sequence_of(b, sequences, N_q, T, B, max_keys)
 
 
 @triton.jit(do_not_specialize=UNSPECIALIZED)
@@ -334,7 +334,7 @@ def attention_paged_merge_kernel(
     results, sequences,
     stride_o,
     # sizes, and how far a query attends
-    N_q, T, B, most_keys, left, right,
+    N_q, T, B, max_keys, left, right,
     H_KV: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr, MINIMUM: tl.constexpr,
     BLOCK_B: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -345,7 +345,7 @@ def attention_paged_merge_kernel(
     """
     program = tl.program_id(0) + 1  # splits of this one, of the one before, and perhaps of some after
     tiles, total, size = line_of_work(
-        sequences, N_q, T, B, most_keys, left, right, tl.num_programs(0) + 1,
+        sequences, N_q, T, B, max_keys, left, right, tl.num_programs(0) + 1,
         H_KV, GROUP, MINIMUM, BLOCK_B, BLOCK_M, BLOCK_N, True,
     )  # fmt: skip
     at = program * size
@@ -355,10 +355,10 @@ def attention_paged_merge_kernel(
     before = at * 0
     if at < total:
         b, kv_head, r, before = find(
-            at, tiles, sequences, N_q, T, B, most_keys, left, right,
+            at, tiles, sequences, N_q, T, B, max_keys, left, right,
             H_KV, GROUP, BLOCK_B, BLOCK_M, BLOCK_N, True,
         )  # fmt: skip
-    first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, most_keys)
+    first_query, queries, keys = sequence_of(b, sequences, N_q, T, B, max_keys)
     _, _, start, stop = keys_of(r, queries, keys, left, right, GROUP, BLOCK_M)
     wait_for_previous()  # the kernel before, which writes o_splits and lse_splits; lengths are older
     if (before > 0) & (before <= size):

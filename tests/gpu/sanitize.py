@@ -28,7 +28,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "flashlearn" / "fast"
 TOOLS = ("memcheck", "racecheck", "consan")
 P_HANDED_OVER = (
     "x = smem.reshape([128, 32]).load(register_order(like).type.layout)",
-    "cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))",
+    "cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.dp_factor))",
 )  # the lines of flashlearn/fast/hopper/backward_wide.py that read it and write it
 
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU: compiled kernels are not tested"),
 ]
-LAUNCHES = ((64, {}), (64, dispatch.TWO_PROGRAMS), (128, {}), (256, {"block_n": 64}))
+LAUNCHES = ((64, {}), (64, dispatch.TWO_CTAS), (128, {}), (256, {"block_n": 64}))
 BOUND = {torch.float16: 3e-3, torch.bfloat16: 2e-2}  # of the norm
 
 

@@ -36,10 +36,10 @@ from flashlearn.fast.hopper.backward_common import (
     DELTA,
     KEYS,
     LSE,
+    BackwardProblem,
     Inputs,
-    Problem,
     first_query_block,
-    minus_stats,
+    initial_accumulator,
     needs_mask,
     next_query_block,
     probabilities,
@@ -60,7 +60,7 @@ DS_STAGES = gl.constexpr(3)  # iterations whose dS is kept: dQ is computed an it
 
 
 @aggregate
-class CTA:
+class BackwardCTA:
     """A CTA's problem, shared memory and barriers, where its results go, and what pays in this kind of launch."""
 
     scheduler: Any
@@ -77,7 +77,7 @@ class CTA:
     kv_full: Any  # K; V
     q_do: Any  # Pipeline: Q, dO, lse and delta of a block of queries
     ds_full: Any  # dS^T of both consumers is there; for every other iteration
-    dq_parts: Any  # Pipeline from consumers to the warps that add
+    dq_halves: Any  # Pipeline from consumers to the warps that add
     zeros_full: Any  # zeros are there, where dQ will be; or None
     # descriptors and pointers
     dk_desc: Any
@@ -86,11 +86,12 @@ class CTA:
     semaphores_ptr: Any  # deterministic: behind the atomic counter that `make_semaphores` makes
     counters_ptr: Any  # see `Preprocessed`
     # constants, see docs/engineering_log.md
+    HEAD_DIM: Any  # columns, with those that fill the last tile
     PREFETCH: Any  # the first loads are issued before the warps part
     ZERO_NEXT: Any  # CTAs zero-initialise dQ of a later head
     STORE_FIRST: Any  # the first block of keys stores its part of dQ: nobody zero-initialises
-    COUNT_PARTS: Any  # CTAs count when their parts of dQ have arrived
-    LAST_DQ_FIRST: Any  # the last part of dQ leaves before dV
+    COUNT_ADDITIONS: Any  # CTAs count when their additions to dQ have arrived
+    LAST_DQ_BEFORE_DV: Any  # the last part of dQ leaves before dV
 
 
 @gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "N_q", "N_k", "kv_heads", "group"])
@@ -102,7 +103,7 @@ def attention_backward_hopper_kernel(
     counters_ptr,
     # int32, what `make_semaphores` makes, or None
     semaphores_ptr,
-    # see `Problem`; in this order N_q and N_k are not loaded as a pair, which costs registers
+    # see `BackwardProblem`; in this order N_q and N_k are not loaded as a pair, which costs registers
     ranges_ptr, range_stride, N_q, N_k, kv_heads, group, scale, softcap,
     # if SIDE_BY_SIDE, how many heads run side by side
     heads_at_once,
@@ -140,21 +141,21 @@ def attention_backward_hopper_kernel(
         index_smem = store_tile_index(tile_index)
         semaphores_ptr += 1
 
-    problem = Problem(
+    problem = BackwardProblem(
         N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
-        HEAD_DIM, MASK, BLOCK_M, 2 * KEYS, DETERMINISTIC, SIDE_BY_SIDE,
+        MASK, BLOCK_M, 2 * KEYS, DETERMINISTIC, SIDE_BY_SIDE,
     )  # fmt: skip
     inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
-    cta = CTA(
+    cta = BackwardCTA(
         scheduler=make_scheduler(heads_at_once, index_smem, problem), problem=problem,
         k=k_smem, v=v_smem, q=q_smem, do=do_smem, stats=stats_smem, ds=ds_smem, dq=dq_smem,
         kv_full=kv_full, q_do=Pipeline(None, full, free, STAGES), ds_full=ds_full,
-        dq_parts=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full=zeros_full,
+        dq_halves=Pipeline(dq_smem, dq_full, dq_free, 1, TILES=2), zeros_full=zeros_full,
         dk_desc=dk_desc, dv_desc=dv_desc, dq_desc=dq_desc, semaphores_ptr=semaphores_ptr, counters_ptr=counters_ptr,
-        ZERO_NEXT=ZERO_NEXT, STORE_FIRST=not ZEROED and DETERMINISTIC,
+        HEAD_DIM=HEAD_DIM, ZERO_NEXT=ZERO_NEXT, STORE_FIRST=not ZEROED and DETERMINISTIC,
         PREFETCH=MASK != "none" and not DETERMINISTIC,
-        COUNT_PARTS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
-        LAST_DQ_FIRST=HEAD_DIM == 128 and MASK == "causal",
+        COUNT_ADDITIONS=HEAD_DIM == 128 and MASK != "ranges" and not DETERMINISTIC,
+        LAST_DQ_BEFORE_DV=HEAD_DIM == 128 and MASK == "causal",
     )  # fmt: skip
     if cta.PREFETCH:
         load_first(cta.scheduler.coordinates(), cta, inputs)
@@ -220,14 +221,14 @@ def consume(CONSUMER: gl.constexpr, cta):
     """A consumer warpgroup: dK and dV of its 64 keys, over all blocks of queries, and half of each block of dQ."""
     problem, tile = cta.problem, cta.scheduler.coordinates()
     BLOCK_M: gl.constexpr = problem.BLOCK_M
-    HEAD_DIM: gl.constexpr = problem.HEAD_DIM
+    HEAD_DIM: gl.constexpr = cta.HEAD_DIM
     KV_LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEAD_DIM, 16])
     P_LAYOUT: gl.constexpr = gl.DotOperandLayout(0, KV_LAYOUT, 2)
     k, v = cta.k.index(CONSUMER).reshape([KEYS, HEAD_DIM]), cta.v.index(CONSUMER).reshape([KEYS, HEAD_DIM])
     ranges = query_ranges(tile.start_n + CONSUMER * KEYS, tile.batch, problem)
     dk, dv = gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT), gl.zeros([KEYS, HEAD_DIM], gl.float32, KV_LAYOUT)
     mbarrier.wait(cta.kv_full.index(0), 0)
-    first_head = 0
+    first_head = 0  # relative: see `QueryBlock`
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
     for t in range(iterations):
@@ -238,7 +239,7 @@ def consume(CONSUMER: gl.constexpr, cta):
         # with nothing under way: else ptxas waits for S^T in one of the two consumers before it issues dP^T
         dk = warpgroup_mma_wait(0, deps=[dk])
         # both are filled before the first product begins: a product under way frees no register
-        s_t, dp_t = minus_stats(stats, LSE), minus_stats(stats, DELTA)
+        s_t, dp_t = initial_accumulator(stats, LSE), initial_accumulator(stats, DELTA)
         s_t = warpgroup_mma(k, q.permute((1, 0)), s_t, use_acc=problem.softcap is None, is_async=True)  # line 10
         mbarrier.wait(cta.kv_full.index(1), 0)  # V; it is there from the first iteration on
         dp_t = warpgroup_mma(v, do.permute((1, 0)), dp_t, is_async=True)  # line 13
@@ -247,7 +248,7 @@ def consume(CONSUMER: gl.constexpr, cta):
         p = probabilities(s_t, stats, masked, ranges, at.block * BLOCK_M, problem)
         dv = warpgroup_mma(gl.convert_layout(p.p_t.to(q.dtype), P_LAYOUT), do, dv, is_async=True)  # line 12
         dp_t = warpgroup_mma_wait(1, deps=[dp_t])
-        ds_t = (p.factor * dp_t).to(q.dtype)  # line 14
+        ds_t = (p.dp_factor * dp_t).to(q.dtype)  # line 14
         store_ds(t, CONSUMER, ds_t, cta)
         dk = add_to_dk(t, CONSUMER, ds_t, q, dk, cta)
         dv = warpgroup_mma_wait(0, deps=[dv])
@@ -272,7 +273,7 @@ def store_ds(t, CONSUMER: gl.constexpr, ds_t, cta):
 def add_to_dk(t, CONSUMER: gl.constexpr, ds_t, q, dk, cta):
     """dK with its part of iteration t; before that, half of dQ of the iteration before, which leaves while dK is computed."""
     ds_factor = gl.convert_layout(ds_t, gl.DotOperandLayout(0, dk.type.layout, 2))
-    if cta.problem.HEAD_DIM == 128 and t == 0:  # at D = 64 the product is made and not used
+    if cta.HEAD_DIM == 128 and t == 0:  # at D = 64 the product is made and not used
         dk = warpgroup_mma_wait(0, deps=[warpgroup_mma(ds_factor, q, dk, is_async=True)])  # line 16
     else:
         dq = half_of_dq(t, CONSUMER, cta)
@@ -296,8 +297,8 @@ def half_of_dq(t, CONSUMER: gl.constexpr, cta):
     dq = gl.zeros([64, 64], gl.float32, LAYOUT)
     for other in gl.static_range(2):
         ds_t = cta.ds.index((t + 2) % DS_STAGES * 2 + other)  # t - 1, modulo 3
-        k = cta.k.index(other).reshape([KEYS, cta.problem.HEAD_DIM])
-        if cta.problem.HEAD_DIM == 128:  # 64 queries: half of the columns
+        k = cta.k.index(other).reshape([KEYS, cta.HEAD_DIM])
+        if cta.HEAD_DIM == 128:  # 64 queries: half of the columns
             k = k.slice(64 * CONSUMER, 64, dim=1)
         else:  # 128 queries: half of the queries
             ds_t = ds_t.slice(64 * CONSUMER, 64, dim=1)
@@ -308,7 +309,7 @@ def half_of_dq(t, CONSUMER: gl.constexpr, cta):
 @gluon.jit
 def store_dq(t, CONSUMER: gl.constexpr, dq, cta):
     """Half of dQ (64, 64) of iteration t, to the warp that adds it."""
-    parts = cta.dq_parts.tile(CONSUMER)
+    parts = cta.dq_halves.tile(CONSUMER)
     parts.producer_acquire(t)
     cta.dq.index(CONSUMER).reshape([128, 32]).store(register_order(dq))
     fence_async_shared()
@@ -323,10 +324,10 @@ def finish(CONSUMER: gl.constexpr, iterations, dk, dv, cta):
     # Over, except where no query attends to these keys. Kernels before may still read the memory that dK and dV get
     gdc_wait()
     mbarrier.wait(cta.kv_full.index(1), 0)
-    if cta.LAST_DQ_FIRST:
+    if cta.LAST_DQ_BEFORE_DV:
         store_last_dq(iterations, CONSUMER, cta)
     store(dv, CONSUMER, tile, v_smem, cta.dv_desc)
-    if not cta.LAST_DQ_FIRST:
+    if not cta.LAST_DQ_BEFORE_DV:
         store_last_dq(iterations, CONSUMER, cta)
     tma.store_wait(0)
     barrier()
@@ -355,13 +356,13 @@ def store(gradient, CONSUMER: gl.constexpr, tile, smem, desc):
 def add_dq(CONSUMER: gl.constexpr, cta):
     """A warp that has TMA add the halves of dQ of one consumer to the accumulator."""
     problem, tile = cta.problem, cta.scheduler.coordinates()
-    parts, part_smem = cta.dq_parts.tile(CONSUMER), cta.dq.index(CONSUMER)
+    parts, part_smem = cta.dq_halves.tile(CONSUMER), cta.dq.index(CONSUMER)
     first_head = tile.kv_head * problem.group
     at = first_query_block(first_head, tile)
     counter_ptr: gl.constexpr = None
     if problem.DETERMINISTIC:
         semaphores = semaphores_of(cta.semaphores_ptr, tile, problem)
-    if cta.COUNT_PARTS:
+    if cta.COUNT_ADDITIONS:
         counter_ptr = cta.counters_ptr + 2 * head_number(tile, problem) + 1
     gdc_wait()  # for attention_preprocess_kernel, which zero-initialises all of the accumulator, the first heads, or nothing
     if cta.ZERO_NEXT:
@@ -384,7 +385,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
             barrier()
             release_semaphore(semaphore_ptr)
         at = next_query_block(at, first_head, tile, problem)
-    if cta.COUNT_PARTS:  # once all CTAs of a head have counted, attention_postprocess_kernel may end it
+    if cta.COUNT_ADDITIONS:  # once all CTAs of a head have counted, attention_postprocess_kernel may end it
         wait_for_additions()
         barrier()
         release_semaphore(counter_ptr)
@@ -392,7 +393,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
 
 @gluon.jit
 def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
-    """Zero-initialise this warp's share of a later head's accumulator, and wait until its own head's is zero.
+    """Zero-initialise this warp's part of a later head's accumulator, and wait until its own head's is zero.
 
     The later head is the next, or, where heads run side by side, that at the same position in the next set. The zeros leave
     from where this warp's half of dQ will be.
@@ -413,7 +414,7 @@ def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
         wait_for_additions()
         barrier()
         release_semaphore(cta.counters_ptr + 2 * later)
-    cta.dq_parts.tile(CONSUMER).consumer_release(0)
+    cta.dq_halves.tile(CONSUMER).consumer_release(0)
     if number >= at_once:
         wait_for_semaphore(cta.counters_ptr + 2 * number, 2 * key_blocks)
 

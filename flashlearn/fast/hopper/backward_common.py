@@ -6,7 +6,7 @@ same tile coordinates and walks over the same blocks of queries, from the last b
     SingleTileScheduler.coordinates -> TileCoordinates once in each partition
     first_query_block, next_query_block                once in each iteration
     query_ranges, needs_mask, hide                     which queries attend to a key
-    minus_stats, probabilities, register_order         tiles of a consumer, 64 keys high
+    initial_accumulator, probabilities, register_order         tiles of a consumer, 64 keys high
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; its line numbers stand in the kernels.
 """
@@ -27,7 +27,7 @@ LSE, DELTA = gl.constexpr(0), gl.constexpr(1)  # the two rows of a tile of stati
 
 
 @aggregate
-class Problem:
+class BackwardProblem:
     """Sizes, factors on scores, the mask, and how the work is cut."""
 
     N_q: Any
@@ -38,7 +38,6 @@ class Problem:
     softcap: Any  # or None
     ranges_ptr: Any  # (B or 1, 2, N_k): the first query that attends to each key, and the one after the last; or None
     range_stride: Any  # between two sequences; 0 if all have the same ranges
-    HEAD_DIM: Any  # columns, with those that fill the last tile
     MASK: Any  # "none", "causal" or "ranges"
     BLOCK_M: Any  # queries of a block
     BLOCK_N: Any  # keys of a CTA
@@ -67,7 +66,7 @@ class Inputs:
 class QueryBlock:
     """A block of queries of a query head."""
 
-    head: Any
+    head: Any  # of all query heads; for consumers, which need the block alone, counted from the first that shares the keys
     block: Any
 
 
@@ -84,7 +83,7 @@ class Probabilities:
     """P^T (64, BLOCK_M), and the factor on dP^T - delta that makes dS^T of it: P^T, times 1 - tanh^2 under a softcap."""
 
     p_t: Any
-    factor: Any
+    dp_factor: Any
 
 
 @gluon.jit
@@ -156,8 +155,8 @@ def hide(x, hidden, ranges, start_m, problem):
 
 
 @gluon.jit
-def minus_stats(stats_smem, WHICH: gl.constexpr):
-    """A fresh accumulator (64, BLOCK_M) for S^T or dP^T with -LSE or -DELTA of each query, so that the product comes out less it."""
+def initial_accumulator(stats_smem, WHICH: gl.constexpr):
+    """The accumulator (64, BLOCK_M) of S^T or dP^T before the product: -LSE or -DELTA of each query, which the result then lacks."""
     BLOCK_M: gl.constexpr = stats_smem.shape[3]
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_M, 16])
     stats = stats_smem.reshape([2, BLOCK_M]).slice(WHICH, 1).load(LAYOUT)  # (1, BLOCK_M)
@@ -172,14 +171,14 @@ def probabilities(s_t, stats_smem, masked, ranges, start_m, problem):
         # lse = +inf makes P = 0 past the last query; a key that is infinite gives 0 inf = NaN there, so it is hidden, too
         if masked:
             p_t = hide(p_t, 0.0, ranges, start_m, problem)
-        factor = p_t
+        dp_factor = p_t
     else:
         t = capped(s_t, problem.scale * (2 * LOG2E) / problem.softcap)
         if masked:  # here, where fewer registers are in use: P becomes 0, and 0 (1 - t^2) is 0
             t = hide(t, -1e18, ranges, start_m, problem)
-        p_t = gl.exp2((t + minus_stats(stats_smem, LSE)) * (problem.softcap * LOG2E))
-        factor = p_t * (1.0 - t * t)
-    return Probabilities(p_t, factor)
+        p_t = gl.exp2((t + initial_accumulator(stats_smem, LSE)) * (problem.softcap * LOG2E))
+        dp_factor = p_t * (1.0 - t * t)
+    return Probabilities(p_t, dp_factor)
 
 
 @gluon.jit

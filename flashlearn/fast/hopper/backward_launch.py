@@ -14,7 +14,7 @@ from flashlearn.fast.hopper.backward_wide import attention_backward_wide_kernel
 from flashlearn.fast.hopper.dq_accumulator import Preprocessed, block_of_queries, postprocess, preprocess, tiles_of_dq
 from flashlearn.fast.hopper.ranges import Ranges, ranges_of
 from flashlearn.fast.hopper.semaphores import make_semaphores
-from flashlearn.fast.hopper.softmax import factor_of
+from flashlearn.fast.hopper.softmax import score_scale
 from flashlearn.fast.hopper.tile_scheduler import heads_beside, heads_beside_deterministic, heads_with_masks
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
 from flashlearn.fast.launcher import uninitialised
@@ -29,7 +29,7 @@ def hopper_backward(
     do = do.contiguous() if why_not_tma(do) else do  # e.g. all ones, from sum(): a single element, expanded
     ranges, causal = ranges_of(q, k, options, of_keys=True), options.plain and options.causal
     zeroed = heads_zeroed(q, k, ranges, causal=causal, deterministic=deterministic)
-    preprocessed = preprocess(o, do, lse, factor_of(options.scale, options.softcap), dlse, zeroed=zeroed)
+    preprocessed = preprocess(o, do, lse, score_scale(options.scale, options.softcap), dlse, zeroed=zeroed)
     grads = attention_backward_hopper(
         do, q, k, v, o, lse, causal=causal, scale=options.scale, ranges=ranges, preprocessed=preprocessed,
         deterministic=deterministic, softcap=options.softcap,
@@ -61,7 +61,7 @@ def attention_backward_hopper(
     block_m, block_n, wide = block_of_queries(D), keys_of_cta(D), D > 128
     if preprocessed is None:
         zeroed = heads_zeroed(q, k, ranges, causal=causal, deterministic=deterministic)
-        preprocessed = preprocess(o, do, lse, factor_of(scale, softcap), zeroed=zeroed)
+        preprocessed = preprocess(o, do, lse, score_scale(scale, softcap), zeroed=zeroed)
     if wide and preprocessed.zeroed is not None:
         raise ValueError(f"expected preprocessed with all sums zero, got those of {preprocessed.zeroed} heads")
     heads_at_once = heads_side_by_side(q, k, ranges, causal=causal, deterministic=deterministic)

@@ -37,10 +37,10 @@ from flashlearn.fast.hopper.backward_common import (
     DELTA,
     KEYS,
     LSE,
+    BackwardProblem,
     Inputs,
-    Problem,
     first_query_block,
-    minus_stats,
+    initial_accumulator,
     needs_mask,
     next_query_block,
     probabilities,
@@ -62,7 +62,7 @@ ADDING = gl.constexpr(3)  # warps that add dQ in turns, deterministic: as many a
 
 
 @aggregate
-class CTA:
+class WideBackwardCTA:
     """A CTA's problem, pipelines, shared memory and barriers, and where its results go."""
 
     scheduler: Any
@@ -140,12 +140,12 @@ def attention_backward_wide_kernel(
         index_smem = store_tile_index(tile_index)
         semaphores_ptr += 1
 
-    problem = Problem(
+    problem = BackwardProblem(
         N_q, N_k, kv_heads, group, scale, softcap, ranges_ptr, range_stride,
-        64 * CHUNKS, MASK, KEYS, KEYS, DETERMINISTIC, SIDE_BY_SIDE,
+        MASK, KEYS, KEYS, DETERMINISTIC, SIDE_BY_SIDE,
     )  # fmt: skip
     inputs = Inputs(q_desc, do_desc, k_desc, v_desc, stats_desc)
-    cta = CTA(
+    cta = WideBackwardCTA(
         scheduler=make_scheduler(heads_at_once, index_smem, problem), problem=problem,
         k=Pipeline(k_smem, k_full, None, 1, CHUNKS), v=Pipeline(v_smem, v_full, None, 1, CHUNKS),
         q=Pipeline(q_smem, q_full, q_free, 2, CHUNKS), do=Pipeline(do_smem, do_full, do_free, DO_STAGES, CHUNKS),
@@ -227,19 +227,21 @@ def consume_values(cta):
     ranges = query_ranges(tile.start_n, tile.batch, problem)
     dv = zeros_in_chunks(LAYOUT, CHUNKS)
     cta.k.consumer_wait(0)
-    first_head = 0
+    first_head = 0  # relative: see `QueryBlock`
     at = first_query_block(first_head, tile)
     iterations = problem.group * tile.blocks
     for t in range(iterations):
         stats = cta.stats.index(cta.q.index(t))
         cta.q.consumer_wait(t)
-        s_t = sum_over_chunks(cta.k.chunks(0), cta.q.chunks(t), minus_stats(stats, LSE), problem.softcap is not None)
+        s_t = sum_over_chunks(
+            cta.k.chunks(0), cta.q.chunks(t), initial_accumulator(stats, LSE), problem.softcap is not None
+        )
         s_t = warpgroup_mma_wait(0, deps=[s_t])
         masked = needs_mask(at.block, tile.start_n + KEYS, tile, problem)
         p = probabilities(s_t, stats, masked, ranges, at.block * KEYS, problem)
         cta.q.consumer_release(t)
         cta.p.producer_acquire(t)
-        cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.factor))
+        cta.p.smem.index(0).reshape([128, 32]).store(register_order(p.dp_factor))
         cta.p.producer_commit(t)
         p_factor = gl.convert_layout(p.p_t.to(cta.ds.dtype), gl.DotOperandLayout(0, LAYOUT, 2))
         wait_for_ds_before(t, cta)
@@ -276,7 +278,7 @@ def consume_keys(cta):
     for t in range(iterations):
         cta.q.consumer_wait(t)
         cta.do.consumer_wait(t)
-        minus_delta = minus_stats(cta.stats.index(cta.q.index(t)), DELTA)
+        minus_delta = initial_accumulator(cta.stats.index(cta.q.index(t)), DELTA)
         dp_t = sum_over_chunks(cta.v.chunks(0), cta.do.chunks(t), minus_delta, False)
         cta.p.consumer_wait(t)
         dp_t = warpgroup_mma_wait(0, deps=[dp_t])

@@ -45,7 +45,7 @@ class State:
 
 
 @aggregate
-class CTA:
+class ForwardCTA:
     """What the warps of a CTA share."""
 
     q: Any  # pipelines: of Q, with a tile for each consumer, from which its o is stored too,
@@ -115,12 +115,19 @@ class CTA:
 
 
 @gluon.jit
-def release_q(i, q, ENDED: gl.constexpr = False):
-    """Release Q of tile i - 1 once its o has been stored. With one buffer alone that is due when the tile has ENDED, else later."""
-    ONE_BUFFER: gl.constexpr = q.STAGES == 1
-    if ENDED == ONE_BUFFER and i > 0:
+def release_q_before(i, q):
+    """In tile i: release Q of the tile before, whose o has been stored by now; if there is one buffer alone, that is done."""
+    if q.STAGES > 1 and i > 0:
         tma.store_wait(0)
         q.consumer_release(i - 1)
+
+
+@gluon.jit
+def release_only_q(i, q):
+    """At the end of tile i: wait until its o has been stored, and release its Q, if there is one buffer alone."""
+    if q.STAGES == 1:
+        tma.store_wait(0)
+        q.consumer_release(i)
 
 
 @gluon.jit

@@ -54,12 +54,12 @@ class Preprocessed(NamedTuple):
 
 
 def preprocess(
-    o: Tensor, do: Tensor, lse: Tensor, factor: float, dlse: Tensor | None = None, *, zeroed: int | None = None
+    o: Tensor, do: Tensor, lse: Tensor, score_scale: float, dlse: Tensor | None = None, *, zeroed: int | None = None
 ) -> Preprocessed:
     """lse and delta, as TMA loads them in the pass, and the accumulator of dQ.
 
     lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
-    factor: what lse is divided by: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from.
+    score_scale: what lse is divided by: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from.
     zeroed: how many query heads, counted through all sequences, get zeros; the others are zero-initialised by the pass. None: all.
     HBM: O, dO and lse read once; lse, delta and zeros written once.
     """
@@ -75,7 +75,7 @@ def preprocess(
     launch(
         attention_preprocess_kernel, check_grid((blocks, H, B)),
         (
-            o, do, lse, dlse, stats, accumulator, counters, *strides, N, factor,
+            o, do, lse, dlse, stats, accumulator, counters, *strides, N, score_scale,
             B * H if zeroed is None else zeroed,
         ),
         dict(HEAD_DIM=D, BLOCK_M=block_m, BLOCK_D=padded(D), TILES=tiles),
@@ -89,7 +89,7 @@ def attention_preprocess_kernel(
     # dlse may be None
     o_ptr, do_ptr, lse_ptr, dlse_ptr, stats_ptr, accumulator_ptr, counters_ptr,
     stride_o, stride_do,  # `Strides` of o and do (B, H_q, N_q, D); the others are contiguous
-    N_q, factor, zeroed,
+    N_q, score_scale, zeroed,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_D: tl.constexpr,
     TILES: tl.constexpr,  # of dQ
 ):  # fmt: skip
@@ -116,7 +116,7 @@ def attention_preprocess_kernel(
     if dlse_ptr is not None:  # d lse_i / d S_ij = P_ij: the gradient that reaches lse only shifts delta
         delta -= tl.load(dlse_ptr + number * N_q + offs_m, mask=exists, other=0.0)
     # past the last query lse is +inf, so that P = exp(S - inf) = 0 there; likewise for a query that attends to no key
-    lse = tl.load(lse_ptr + number * N_q + offs_m, mask=exists, other=float("inf")) / factor
+    lse = tl.load(lse_ptr + number * N_q + offs_m, mask=exists, other=float("inf")) / score_scale
     lse = tl.where(lse == float("-inf"), float("inf"), lse)
     stats_ptr += 2 * number * tl.num_programs(0) * BLOCK_M + offs_m
     tl.store(stats_ptr, lse)

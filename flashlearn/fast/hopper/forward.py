@@ -54,14 +54,14 @@ def schedule_for(
 
 def attention_forward_hopper(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool, scale: float, block_n: int = 128, stages: int = 2,
-    consumers: int = 2, programs: int = 1, ranges: Ranges | None = None, sinks: Tensor | None = None, softcap: float | None = None,
+    consumers: int = 2, ctas_per_sm: int = 1, ranges: Ranges | None = None, sinks: Tensor | None = None, softcap: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """o and lse, as `attention_forward` returns them, for inputs that `why_not_hopper` accepts.
 
     block_n     keys in a tile of K or V
     stages      buffers for K, and for V
     consumers   consumer warpgroups of 64 queries, 2 or 3
-    programs    CTAs per SM, 1 or 2; 2 for 64 columns, blocks of 64 keys and two consumers: there are registers for no more
+    ctas_per_sm 1 or 2; 2 for 64 columns, blocks of 64 keys and two consumers: there are registers for no more
     ranges      the keys that each query attends to, as `attention_ranges` returns them, in place of `causal`
     sinks       (H_q,) float32, contiguous: one more score of every query, without a value
     softcap     c: scores become c tanh(score / c)
@@ -73,7 +73,7 @@ def attention_forward_hopper(
     columns = 64 if width == 192 else width  # of a chunk
     q_tile, kv_tile = (1, 1, ROWS.value, columns), (1, 1, block_n, columns)
     mask = "ranges" if ranges is not None else "causal" if causal else "none"
-    resident = programs * sm_count(q.device)
+    resident = ctas_per_sm * sm_count(q.device)
     schedule = schedule_for(q, k, consumers * ROWS.value, width, resident, mask, ranges)
     launch_hopper(
         attention_forward_hopper_kernel, (schedule.ctas, 1, 1),
@@ -85,8 +85,8 @@ def attention_forward_hopper(
         ),
         dict(
             HEAD_DIM=width, BLOCK_N=block_n, STAGES=stages, CONSUMERS=consumers, MASK=mask, SINKS=sinks is not None,
-            CTAS_PER_SM=programs,
+            CTAS_PER_SM=ctas_per_sm,
         ),
-        maxnreg=None if programs == 1 else 80,
+        maxnreg=None if ctas_per_sm == 1 else 80,
     )  # fmt: skip
     return o, lse

@@ -22,13 +22,14 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, mbarrier, tma, warpgroup_mma_wait
 
-from flashlearn.fast.hopper.consumer import CTA, State, release_q, waited
-from flashlearn.fast.hopper.mask import ROWS, Problem, hide, iterations_of, tile_at
+from flashlearn.fast.hopper.consumer import ForwardCTA, State, release_only_q, release_q_before, waited
+from flashlearn.fast.hopper.mask import ROWS, ForwardProblem, hide, iterations_of, tile_at
 from flashlearn.fast.hopper.pipeline import Pipeline, init_barriers, make_barriers
-from flashlearn.fast.hopper.softmax import LN_2, capped, in_pairs, rescaled, thread_sums
+from flashlearn.fast.hopper.softmax import capped, in_pairs, rescaled, thread_sums
 from flashlearn.fast.hopper.tile_scheduler import PersistentTileScheduler
 from flashlearn.fast.hopper.variants import attend_sequentially, update_with_old_maximum
 from flashlearn.fast.hopper.versions import async_store, barrier
+from flashlearn.fast.online_softmax import LN_2
 
 
 @gluon.jit(do_not_specialize=["range_stride", "heads_at_once", "batches", "heads", "N_q", "N_k", "group"])
@@ -73,10 +74,10 @@ def attention_forward_hopper_kernel(
 
     q = Pipeline(q_smem, q_full, q_free, Q_STAGES, CHUNKS, CONSUMERS)
     k = Pipeline(k_smem, k_full, free, STAGES, CHUNKS)
-    v = Pipeline(v_smem, v_full, free, STAGES, CHUNKS, LAG=1)
-    problem = Problem(batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride, MASK)
+    v = Pipeline(v_smem, v_full, free, STAGES, CHUNKS, RELEASE_LAG=1)
+    problem = ForwardProblem(batches, heads, N_q, N_k, group, qk_scale, inner, ranges_ptr, range_stride, MASK)
     scheduler = PersistentTileScheduler(slots, slots_full, counter_ptr, heads_at_once, problem, CONSUMERS * ROWS)
-    cta = CTA(
+    cta = ForwardCTA(
         q, k, v, row_sums, scheduler, problem, sinks_ptr, o_desc, lse_ptr,
         BLOCK_N=BLOCK_N, COLUMNS=COLUMNS, CONSUMERS=CONSUMERS, SINKS=SINKS, CTAS_PER_SM=CTAS_PER_SM,
     )  # fmt: skip
@@ -131,7 +132,7 @@ def consume(consumer: gl.constexpr, cta):
             softmax, acc = attend_sequentially(tile, q, cta)
         index = cta.scheduler.receive_next(i, index)
         finish(softmax, acc, tile, o_smem, cta)
-        release_q(i + 1, q, True)
+        release_only_q(i, q)
         t0 = tile.end()
         i += 1
     tma.store_wait(0)
@@ -150,7 +151,7 @@ def attend(tile, q, cta):
         cta.k.consumer_wait(its.first)
         s = warpgroup_mma_wait(0, deps=[cta.scores(its.first, q_tile.chunks)])
         state = first_iteration(its.first, s, q_tile, softmax, acc, cta)
-        release_q(tile.i, q)
+        release_q_before(tile.i, q)
         for t in range(its.first + 1, its.masked):
             state = iteration(t, q_tile, state, cta, True)
         for t in range(its.masked, its.full):
@@ -160,7 +161,7 @@ def attend(tile, q, cta):
                 state = iteration(t, q_tile, state, cta, True)
         softmax, acc = state.softmax, waited(cta.last_product(its.stop - 1, state.pairs, state.acc))
     else:
-        release_q(tile.i, q)
+        release_q_before(tile.i, q)
     if MASK == "ranges":
         for t in range(its.stop, tile.end()):  # only consumers of earlier queries attend to these keys
             cta.release_unread(t)

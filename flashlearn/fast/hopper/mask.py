@@ -17,7 +17,7 @@ ROWS = gl.constexpr(64)  # queries of one consumer: the height of one wgmma
 
 
 @aggregate
-class Problem:
+class ForwardProblem:
     """Sizes, the factors on scores, and the mask."""
 
     batches: Any

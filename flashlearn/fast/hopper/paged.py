@@ -43,12 +43,12 @@ def stages(D: int) -> int:
 
 
 @aggregate
-class Problem:
+class DecodingProblem:
     """Sizes, the sequences' lengths, and what the kernel is compiled for."""
 
     N_q: Any
     B: Any
-    most_keys: Any
+    max_keys: Any
     pages: Any
     left: Any  # how far back a query attends, or None
     lengths_ptr: Any
@@ -63,7 +63,7 @@ class Problem:
     def keys_in(self, b):
         """How many keys sequence b has, or many sequences: none past the last, no more than there is memory for."""
         keys = gl.load(self.lengths_ptr + b, mask=b < self.B, other=0)
-        return gl.minimum(gl.maximum(keys, 0), self.most_keys)
+        return gl.minimum(gl.maximum(keys, 0), self.max_keys)
 
     @gluon.jit
     def first_tile(self, keys):
@@ -117,7 +117,7 @@ class Split:
 
 
 @aggregate
-class CTA:
+class DecodingCTA:
     """What the warps of a CTA share."""
 
     k: Any  # pipelines of K and V, which share their barriers
@@ -148,7 +148,7 @@ class Queries:
 
 
 @aggregate
-class Results:
+class Outputs:
     """o (B, H_q, N_q, D) and lse (B, H_q, N_q) or None; and those of splits, (programs, 2, ROWS, D) and (programs, 2, ROWS)."""
 
     o_ptr: Any
@@ -159,7 +159,7 @@ class Results:
 
 
 @aggregate
-class State:
+class DecodingState:
     """The online softmax of a head's queries; l (ROWS, KEYS) is still to be summed up."""
 
     m_i: Any
@@ -168,7 +168,7 @@ class State:
 
 
 @aggregate
-class Keys:
+class KeyBounds:
     """The keys of a sequence, and those low <= key < high that each query attends to."""
 
     number: Any
@@ -176,7 +176,7 @@ class Keys:
     high: Any
 
 
-@gluon.jit(do_not_specialize=["N_q", "B", "most_keys", "pages", "left", "stride_tb"])
+@gluon.jit(do_not_specialize=["N_q", "B", "max_keys", "pages", "left", "stride_tb"])
 def attention_paged_hopper_kernel(
     # descriptors of k and v (P, H_kv, PAGE, D), tiles (1, 1, PIECE, COLUMNS)
     k_desc, v_desc,
@@ -186,7 +186,7 @@ def attention_paged_hopper_kernel(
     # lse_splits are contiguous
     q_strides, o_strides, stride_tb, stride_tn,
     # sizes; how far back a query attends, the factor on Q K^T, a softcap: None where there is none
-    N_q, B, most_keys, pages, left, scale, softcap,
+    N_q, B, max_keys, pages, left, scale, softcap,
     H_KV: gl.constexpr, GROUP: gl.constexpr, HEAD_DIM: gl.constexpr, MINIMUM: gl.constexpr, BLOCK_B: gl.constexpr,
     PAGE: gl.constexpr, CAUSAL: gl.constexpr, SPLIT: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
@@ -202,10 +202,10 @@ def attention_paged_hopper_kernel(
         mbarrier.init(free.index(i), count=1)
     launch_dependents(SPLIT)  # attention_paged_merge_kernel
     k, v = Pipeline(k_smem, full, free, STAGES, CHUNKS), Pipeline(v_smem, full, free, STAGES, CHUNKS)
-    problem = Problem(N_q, B, most_keys, pages, left, lengths_ptr, H_KV, GROUP, HEAD_DIM, CHUNKS, CAUSAL, SPLIT)
-    cta = CTA(k, v, work_of_cta(problem, MINIMUM, BLOCK_B), problem)
+    problem = DecodingProblem(N_q, B, max_keys, pages, left, lengths_ptr, H_KV, GROUP, HEAD_DIM, CHUNKS, CAUSAL, SPLIT)
+    cta = DecodingCTA(k, v, work_of_cta(problem, MINIMUM, BLOCK_B), problem)
     queries = Queries(q_ptr, q_strides, scale, softcap, sinks_ptr)
-    results = Results(o_ptr, lse_ptr, o_splits_ptr, lse_splits_ptr, o_strides)
+    results = Outputs(o_ptr, lse_ptr, o_splits_ptr, lse_splits_ptr, o_strides)
     table = Pages(table_ptr, stride_tb, stride_tn, PAGE)
     gl.warp_specialize([(consume, (cta, queries, results)), (load, (cta, table, k_desc, v_desc))], [1], [64])
 
@@ -344,7 +344,7 @@ def keys_of(number, problem, S_LAYOUT: gl.constexpr):
         high = gl.minimum(i // problem.GROUP + number - problem.N_q + 1, number)
     if problem.left is not None:
         low = i // problem.GROUP + number - problem.N_q - problem.left
-    return Keys(number, low, high)
+    return KeyBounds(number, low, high)
 
 
 @gluon.jit
@@ -372,7 +372,7 @@ def initial_state(work, queries, problem, S_LAYOUT: gl.constexpr):
     acc = ()
     for _ in gl.static_range(problem.CHUNKS):
         acc = acc + (gl.zeros([ROWS, COLUMNS], gl.float32, S_LAYOUT),)
-    return State(m_i, l_i, acc)
+    return DecodingState(m_i, l_i, acc)
 
 
 @gluon.jit
@@ -408,7 +408,7 @@ def update(t, tile, q, keys, state, cta, queries, MASKED: gl.constexpr):
             rows = tile * KEYS + gl.arange(0, KEYS, gl.SliceLayout(1, K_LAYOUT))
             values = gl.where(rows[:, None] < keys.number, values, gl.zeros([KEYS, COLUMNS], values.dtype, K_LAYOUT))
         acc = acc + (mma_v2(p, values, state.acc[c] * alpha[:, None]),)
-    return State(m_new, l_i, acc)
+    return DecodingState(m_new, l_i, acc)
 
 
 @gluon.jit

@@ -35,7 +35,9 @@ class Pipeline:
     CHUNKS: Any = 1  # of the head dimension: each has a buffer of its own
     TILES: Any = 1  # of a stage, such as one for each consumer
     TILE: Any = 0  # which of these
-    LAG: Any = 0  # iterations after which `free` tells of a buffer: 1 if it is read in the next one
+    # After how many more iterations `free` tells of a buffer: 1 if it is read in the next one. The producer then fills it an iteration
+    # later, too: of V, a tile less is under way than there are stages (V of iteration STAGES - 1 waits for iteration 0)
+    RELEASE_LAG: Any = 0
 
     @gluon.jit
     def index(self, t):
@@ -50,7 +52,7 @@ class Pipeline:
     @gluon.jit
     def producer_acquire(self, t):
         """Wait until the consumers have released the buffer of iteration t."""
-        mbarrier.wait(self.free.index(self.index(t + self.LAG)), self.phase(t + self.LAG) ^ 1)
+        mbarrier.wait(self.free.index(self.index(t + self.RELEASE_LAG)), self.phase(t + self.RELEASE_LAG) ^ 1)
 
     @gluon.jit
     def load(self, t, desc, batch, head, row, OTHERS: gl.constexpr = 0):
@@ -91,7 +93,7 @@ class Pipeline:
     @gluon.jit
     def tile(self, number: gl.constexpr):
         """The pipeline of one of the TILES of each stage."""
-        return Pipeline(self.smem, self.full, self.free, self.STAGES, self.CHUNKS, self.TILES, number, self.LAG)
+        return Pipeline(self.smem, self.full, self.free, self.STAGES, self.CHUNKS, self.TILES, number, self.RELEASE_LAG)
 
 
 @gluon.jit

@@ -50,13 +50,13 @@ def attention_ranges_kernel(
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     low = tl.zeros((ROWS,), dtype=tl.int32)  # the last sequence that begins here or before
     high = low + sequences - 1
-    most = sequences
-    while most > 1:
+    left = sequences  # to search
+    while left > 1:
         middle = (low + high + 1) // 2
         here = offset_of(own_ptr, middle, N_own) <= rows
         low = tl.where(here, middle, low)
         high = tl.where(here, high, tl.maximum(middle - 1, low))
-        most = (most + 1) // 2
+        left = (left + 1) // 2
     at = rows - offset_of(own_ptr, low + 1, N_own) + offset_of(other_ptr, low + 1, N_other)
     begin, end = offset_of(other_ptr, low, N_other), offset_of(other_ptr, low + 1, N_other)
     first = tl.minimum(tl.maximum(at - before, begin), end)  # both within the sequence: neither moves back

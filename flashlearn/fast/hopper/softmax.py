@@ -21,8 +21,6 @@ from flashlearn.fast.hopper.mask import ROWS
 from flashlearn.fast.hopper.versions import aggregate
 from flashlearn.fast.online_softmax import LOG2_E, LOG2E
 
-LN_2 = gl.constexpr(0.6931471805599453)
-
 
 @aggregate
 class Softmax:
@@ -121,7 +119,7 @@ def with_softcap(scale: float, softcap: float | None) -> tuple[float, float | No
     return softcap * LOG2_E, 2 * LOG2_E * scale / softcap
 
 
-def factor_of(scale: float, softcap: float | None) -> float:
+def score_scale(scale: float, softcap: float | None) -> float:
     """The factor that makes the score of what `capped` returns."""
     return scale if softcap is None else softcap
 

@@ -10,7 +10,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma_wait
 
-from flashlearn.fast.hopper.consumer import State, release_q, waited
+from flashlearn.fast.hopper.consumer import State, release_q_before, waited
 from flashlearn.fast.hopper.mask import hide, iterations_of
 from flashlearn.fast.hopper.softmax import capped, in_pairs, rescaled, thread_sums
 from flashlearn.fast.hopper.versions import barrier
@@ -29,7 +29,7 @@ def attend_sequentially(tile, q, cta):
     q_tile.wait()
     for t in range(its.first, gl.minimum(its.masked, its.stop)):
         softmax, acc = sequential_iteration(t, q_tile, softmax, acc, cta, True)
-    release_q(tile.i, q)
+    release_q_before(tile.i, q)
     for t in range(its.masked, its.full):
         softmax, acc = sequential_iteration(t, q_tile, softmax, acc, cta, False)
     if cta.problem.MASK == "ranges":
@@ -68,9 +68,11 @@ def update_with_old_maximum(t, s, acc, q_tile, state, cta):
     row_sums = cta.row_sums.index(q_tile.consumer * 2 + t % 2)
     row_sums.store(gl.max(sums, 1))
     barrier()
-    most = gl.max(row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0)  # of all queries: every warp branches alike
+    largest = gl.max(
+        row_sums.load(gl.BlockedLayout([2], [32], [4], [0])), 0
+    )  # of all queries: every warp branches alike
     acc = waited(acc)
-    if not (most <= TRUSTED):
+    if not (largest <= TRUSTED):
         s = capped(warpgroup_mma_wait(0, deps=[cta.scores(t, q_tile.chunks)]), problem.inner)
         softmax, p, alpha = softmax.update(s, problem.qk_scale)
         acc, sums = rescaled(acc, alpha), thread_sums(p)

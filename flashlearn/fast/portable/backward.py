@@ -340,7 +340,7 @@ def attention_backward_portable(
     check_bool(allow_tf32, "allow_tf32")
     for name, given in (("launch", launch), ("launch_dq", launch_dq)):
         if given is not None:
-            check_launch(given, PortableLaunch, least=8, name=name)
+            check_launch(given, PortableLaunch, minimum=8, name=name)
     options = plain_options(q.shape[-1], resolve_scale(scale, q.shape[-1]), causal)
     how = BackwardCall(options, allow_tf32, launch, launch_dq or launch)
     return attention_gradients(do, q, k, v, o, lse, dlse, how)[:3]

@@ -61,7 +61,7 @@ def portable_launch(table: dict, D: int, itemsize: int, device: torch.device) ->
         return IN_INTERPRETER
     by_memory = table[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256]
     room = shared_memory(device) // 1024
-    return by_memory[max(least for least in by_memory if least <= room)]
+    return by_memory[max(start for start in by_memory if start <= room)]
 
 
 @cache
