@@ -20,7 +20,7 @@ if importlib.util.find_spec("triton") is None:
 from flashlearn.core.options import plain_options
 from flashlearn.core.pages import check_paged
 from flashlearn.exercises.altered import altered
-from flashlearn.fast import dependent_launch as follow
+from flashlearn.fast import launcher as follow
 from flashlearn.fast import paged
 from flashlearn.fast.hopper import dq_accumulator
 from flashlearn.fast.portable.launches import PortableLaunch
@@ -133,7 +133,7 @@ from types import SimpleNamespace
 from flashlearn.compiler.compile_only import SHARED, compile_for
 gpu = int(sys.argv[1])
 compile_for(gpu)
-from flashlearn.fast import dependent_launch as follow
+from flashlearn.fast import launcher as follow
 from flashlearn.fast import launcher
 from flashlearn.fast import paged
 decoding = importlib.import_module("flashlearn.fast.decode")

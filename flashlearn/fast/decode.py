@@ -7,7 +7,7 @@
    its launch, the CTA of a key head that finishes last; a counter in memory tells which.
 
 The time is that of reading K and V once. From compute capability 9.0 on both kernels begin while the one before ends
-(`flashlearn.fast.dependent_launch`). Findings and figures: docs/engineering_log.md.
+(`flashlearn.fast.launcher`). Findings and figures: docs/engineering_log.md.
 Source: T. Dao, D. Haziza, F. Massa, G. Sizov, "Flash-Decoding for long-context inference", 2023
 (pytorch.org/blog/flash-decoding).
 """
@@ -24,20 +24,20 @@ from torch import Tensor
 from flashlearn.core.inputs import check_block, check_bool, check_qkv
 from flashlearn.core.options import AttentionOptions, plain_options
 from flashlearn.core.target import INTERPRETED, check_grid, check_head_dim, check_runnable, padded, resolve_scale
-from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
-from flashlearn.fast.launcher import current_stream, launch, sm_count
+from flashlearn.fast.launcher import current_stream, dependent, launch, launch_dependents, sm_count, wait_for_previous
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, scored, with_sink
 from flashlearn.fast.portable.launches import PortableLaunch
 from flashlearn.fast.portable.masks import (
     Scores,
     check_options,
     compiled_for,
+    end_of_keys,
     is_visible,
     keys_seen,
     keys_seen_by_all,
-    keys_there,
     mask_arguments,
     named,
+    start_of_keys,
 )
 
 KEYS_PER_SPLIT = 256  # at least, of many splits: a shorter one ends before its loads are well under way
@@ -86,7 +86,8 @@ def attention_decode_kernel(
     diagonal = N_k - N_q
     if CAUSAL:
         right = 0
-    first_key, end_key = keys_there(keys, batch, None, N_k)
+    end_key = end_of_keys(keys, batch, None, N_k)
+    first_key = start_of_keys(keys, batch, None, end_key)
     slope = None
     if scores.alibi_ptr is not None:
         slope = tl.load(scores.alibi_ptr + head, mask=m_mask, other=0.0)[:, None]

@@ -44,12 +44,11 @@ from flashlearn.core.target import (
 )
 from flashlearn.fast.api import Common
 from flashlearn.fast.decode import decode_launch, max_rows
-from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import allow_tf32, must_widen, why_not_this_machine, why_not_tma
 from flashlearn.fast.hopper import paged as hopper
 from flashlearn.fast.hopper.tiles import in_tiles, with_descriptors
+from flashlearn.fast.launcher import dependent, launch_dependents, sm_count, wait_for_previous
 from flashlearn.fast.launcher import launch as launch_kept
-from flashlearn.fast.launcher import sm_count
 from flashlearn.fast.online_softmax import LN_2, NOTHING, merge_splits, online_softmax_update, scored
 from flashlearn.fast.portable.launches import FORWARD, PortableLaunch, shared_memory
 from flashlearn.fast.portable.masks import Strides, named

@@ -47,7 +47,7 @@ def simulate(
     args       descriptors made by `tiles`, tensors, for which the kernel gets an address, and numbers
     replaced   functions to take for those that the kernel calls by these names; an aggregate's method is "Pipeline.consumer_wait"
     last       what the kernel before writes, which may still run: a thread that has not waited for it (`gdc_wait`) may not
-               read that, nor write anything (`flashlearn.fast.dependent_launch`); it is a Race
+               read that, nor write anything (`flashlearn.fast.launcher`); it is a Race
     catch      return the run up to a Deadlock or a Race, with its text as `stopped`, in place of raising it
     """
     grid = (*grid, 1, 1)[:3]

@@ -12,7 +12,7 @@ if importlib.util.find_spec("triton") is None:
     pytest.skip("Triton is not installed here: compiled kernels are not tested", allow_module_level=True)
 
 import flashlearn as fl
-from flashlearn.fast import dependent_launch as follow
+from flashlearn.fast import launcher as follow
 from flashlearn.fast.decode import attention_decode
 
 pytestmark = [

@@ -6,7 +6,6 @@ from torch import Tensor
 
 from flashlearn.core.inputs import check_bool
 from flashlearn.core.options import AttentionOptions
-from flashlearn.fast.dependent_launch import dependent
 from flashlearn.fast.dispatch import hopper_width, why_not_tma
 from flashlearn.fast.hopper.backward import attention_backward_hopper_kernel
 from flashlearn.fast.hopper.backward_common import KEYS
@@ -17,7 +16,7 @@ from flashlearn.fast.hopper.semaphores import make_semaphores
 from flashlearn.fast.hopper.softmax import score_scale
 from flashlearn.fast.hopper.tile_scheduler import heads_beside, heads_beside_deterministic, heads_with_masks
 from flashlearn.fast.hopper.tiles import in_tiles, launch_hopper
-from flashlearn.fast.launcher import uninitialised
+from flashlearn.fast.launcher import dependent, uninitialised
 from flashlearn.fast.portable.backward import gradient_of_sinks
 
 
@@ -48,7 +47,7 @@ def attention_backward_hopper(
     ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them; `causal` is then ignored.
     preprocessed: what `preprocess` makes of o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or None; its sums are
     used up. None: without a gradient of lse. `preprocess` must be launched after everything that writes do, q, k, v and ranges,
-    which are read while it runs (`flashlearn.fast.dependent_launch`).
+    which are read while it runs (`flashlearn.fast.launcher`).
     softcap: c, scores are c tanh(score / c).
     deterministic: dq has the same bits every time.
     Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of queries and 64, 128, 192 or 256 columns.

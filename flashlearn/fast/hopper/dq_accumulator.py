@@ -22,9 +22,8 @@ import triton.language as tl
 from torch import Tensor
 
 from flashlearn.core.target import check_grid, padded
-from flashlearn.fast.dependent_launch import dependent, launch_dependents, wait_for_previous
 from flashlearn.fast.dispatch import hopper_width
-from flashlearn.fast.launcher import launch, uninitialised
+from flashlearn.fast.launcher import dependent, launch, launch_dependents, uninitialised, wait_for_previous
 from flashlearn.fast.portable.masks import named
 
 TILE = tl.constexpr(4096)  # numbers of 64 queries and 64 columns

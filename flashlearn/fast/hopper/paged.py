@@ -23,9 +23,9 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier, mma_v2
 
-from flashlearn.fast.dependent_launch import launch_dependents
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
 from flashlearn.fast.hopper.versions import aggregate, async_load
+from flashlearn.fast.launcher import launch_dependents
 from flashlearn.fast.online_softmax import LN_2, LOG2E, scored
 from flashlearn.fast.work_partition import QUERIES_COST, partition_size
 

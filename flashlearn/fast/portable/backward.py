@@ -36,13 +36,14 @@ from flashlearn.fast.portable.launches import DKDV, DQ, PortableLaunch, portable
 from flashlearn.fast.portable.masks import (
     Scores,
     check_options,
+    end_of_keys,
     is_visible,
     keys_seen,
     keys_seen_by_all,
-    keys_there,
     named,
     queries_seeing,
     queries_seeing_all,
+    start_of_keys,
     tile_coordinates,
     tiles_of,
 )
@@ -111,7 +112,8 @@ def attention_dkdv_portable_kernel(
     k_ptr = head_of(k_ptr, stride_k, batch, kv_head, k_first)
     v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
     diagonal = N_k - N_q
-    first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    end_key = end_of_keys(keys, batch, k_first, N_k)
+    first_key = start_of_keys(keys, batch, k_first, end_key)
 
     q_offs = tile_offsets(stride_q, BLOCK_M, BLOCK_D, WIDE)
     do_offs = tile_offsets(stride_do, BLOCK_M, BLOCK_D, WIDE)
@@ -256,7 +258,8 @@ def attention_dq_portable_kernel(
     k_ptr = head_of(k_ptr, stride_k, batch, kv_head, k_first)
     v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
     diagonal = N_k - N_q
-    first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    end_key = end_of_keys(keys, batch, k_first, N_k)
+    first_key = start_of_keys(keys, batch, k_first, end_key)
     slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)

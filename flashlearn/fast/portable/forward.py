@@ -43,12 +43,13 @@ from flashlearn.fast.portable.masks import (
     Scores,
     check_options,
     compiled_for,
+    end_of_keys,
     is_visible,
     keys_seen,
     keys_seen_by_all,
-    keys_there,
     mask_arguments,
     named,
+    start_of_keys,
     tile_coordinates,
     tiles_of,
 )
@@ -144,7 +145,8 @@ def attention_forward_portable_kernel(
     v_ptr = head_of(v_ptr, stride_v, batch, kv_head, k_first)
     o_ptr = head_of(o_ptr, stride_o, batch, head, q_first)
     diagonal = N_k - N_q
-    first_key, end_key = keys_there(keys, batch, k_first, N_k)
+    end_key = end_of_keys(keys, batch, k_first, N_k)
+    first_key = start_of_keys(keys, batch, k_first, end_key)
     slope = slope_of(scores.alibi_ptr, head)
 
     start, end = keys_seen(start_m, diagonal, first_key, end_key, left, right, BLOCK_M, BLOCK_N)

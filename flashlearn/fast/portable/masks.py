@@ -116,15 +116,21 @@ def is_visible(rows, cols, diagonal, first_key, end_key, left, right):
 
 
 @triton.jit
-def keys_there(keys, batch, k_first, N_k):
-    """(first, end) of the keys that exist, of the N_k from k_first on, whatever the tensors say; (None, N_k): all of them."""
-    first = None
+def end_of_keys(keys, batch, k_first, N_k):
+    """Where the keys that exist end, of the N_k from k_first on (None: 0), whatever the tensor says."""
     end = N_k
+    if keys.stop_ptr is not None:
+        end = tl.minimum(tl.maximum(tl.load(keys.stop_ptr + batch) - (0 if k_first is None else k_first), 0), N_k)
+    return end
+
+
+@triton.jit
+def start_of_keys(keys, batch, k_first, end):
+    """Where they start; None: at the first."""
+    start = None
     if keys.start_ptr is not None:
-        begins = 0 if k_first is None else k_first
-        end = tl.minimum(tl.maximum(tl.load(keys.stop_ptr + batch) - begins, 0), N_k)
-        first = tl.minimum(tl.maximum(tl.load(keys.start_ptr + batch) - begins, 0), end)
-    return first, end
+        start = tl.minimum(tl.maximum(tl.load(keys.start_ptr + batch) - (0 if k_first is None else k_first), 0), end)
+    return start
 
 
 @triton.jit
