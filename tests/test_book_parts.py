@@ -270,6 +270,12 @@ def test_a_cell_that_asserts_and_shows_nothing_is_a_test():
     assert chapter.kind_of(nbformat.v4.new_code_cell("x = f(3)\ny = g(x)\nz = h(y)\nassert z")) == "tests"
 
 
+def test_a_cell_that_is_folded_in_the_notebook_is_folded_on_its_page():
+    cell = nbformat.v4.new_code_cell("x = f(3)", metadata={"jupyter": {"source_hidden": True}})
+    chapter.fold(cell)
+    assert cell.metadata.tags == ["hide-input"]
+
+
 def test_a_chapter_opens_with_its_lead_and_its_goals_beside_it():
     source = "# 03 · Online\n\nShort.\n\nStill short.\n\n" + "long " * 70 + "\n\nYou will\n\n- derive;\n\nNo GPU."
     before, behind = chapter.opening(source, "LINKS")

@@ -21,7 +21,7 @@ from tools.book.theme import without_number
 
 LEAD = 60  # words: paragraphs of the opening are its lead until there are so many
 PLACE = re.compile(r"\*Notebook \d\d of \d\d.*\*")
-FOLDED = {"imports": "Imports", "asks": "Code", "tests": "Test"}
+FOLDED = {"imports": "Imports", "asks": "Code", "tests": "Test", "folded": "Code"}
 
 
 def opening(source: str, links: str, picture: str = "") -> tuple[str, str]:
@@ -65,6 +65,8 @@ def kind_of(cell: Any) -> str | None:
 
     A test is a cell that shows nothing and asserts, or half of whose lines assert; one that defines something is none.
     """
+    if cell.metadata.get("jupyter", {}).get("source_hidden"):  # in JupyterLab, too
+        return "folded"
     try:
         body = ast.parse(cell.source).body
     except SyntaxError:  # a magic
