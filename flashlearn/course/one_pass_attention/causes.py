@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from flashlearn.core.steps import hbm_bytes, sram_peak
+from flashlearn.course.one_pass_attention.exercises import run_loop
+
 INF = float("inf")
 
 
@@ -25,7 +28,7 @@ def the_maximum(update):
     for m, s in ((1.0, 3.0), (3.0, 1.0)):
         got = _step(update, m, s)[0].item()
         if abs(got - 3.0) > 1e-9:
-            return f"after a maximum of {m:g} and a score of {s:g} the new maximum m_new is {got:.4g}; it is the larger of both, 3"
+            return f"after a maximum of {m:g} and a score of {s:g} the new maximum m_new is {got:.4g}; expected the larger of both, 3"
     return ""
 
 
@@ -38,7 +41,7 @@ def the_weights(update):
         if abs(l.item() - want_l) > 1e-6:
             return wrong_factor("l", {at: l.item() for at, (_, l, _) in steps.items()}, (2.0, 1.0))
         if any(torch.allclose(acc, sums / want_l) for sums in (want_acc, want_acc + alpha * _double(9.0, 5.0))):
-            return "acc is divided by l in the step: it is a sum, and divided once, at the end"
+            return "acc is divided by l in the step: acc is a sum, which is divided once, at the end"
         if not torch.allclose(acc, want_acc):
             return wrong_factor("acc", {at: acc[0].item() for at, (_, _, acc) in steps.items()}, (9.0, 7.0))
     return ""
@@ -77,9 +80,9 @@ def wrong_factor(name: str, got: Mapping[tuple[float, float], float], terms: tup
     case = f"after a maximum of {m:g} comes a score of {s:g}, and in {name}"
     for other, factor in FACTORS.items():  # one wrong factor is likelier than two
         if fits(sums(factor, p)):
-            return f"{case} the old terms take the factor {other}, where it must be exp(m_old - m_new)"
+            return f"{case} the old terms take the factor {other}; expected exp(m_old - m_new)"
         if fits(sums(alpha, factor)):
-            return f"{case} the new terms take the weight {other}, where it must be exp(s - m_new)"
+            return f"{case} the new terms take the weight {other}; expected exp(s - m_new)"
     return f"{case} the old terms must take the factor exp(m_old - m_new), the new ones the weight exp(s - m_new)"
 
 
@@ -106,7 +109,7 @@ def an_empty_sum(merge):
     """Of two halves without keys, lse is -inf, log 0."""
     lse = _merged(merge, 0.0, -INF, 0.0, -INF)[1]
     if math.isfinite(lse) and abs(math.exp(lse)) < 0.01:
-        return f"with no key at all lse is {lse:.4g}, the log of {math.exp(lse):.1g}: nothing is added to the sum of the weights"
+        return f"with no key at all lse is {lse:.4g}, the log of {math.exp(lse):.1g}; expected -inf: nothing is added to the sum of the weights"
     return ""
 
 
@@ -115,11 +118,11 @@ def the_shares(merge):
     (share, both), (rest, _) = (_merged(merge, o_a, math.log(3), 1 - o_a, 0.0) for o_a in (1.0, 0.0))
     nothing = _merged(merge, 0.0, math.log(3), 0.0, 0.0)[0]
     if abs(nothing) > 1e-6:
-        return f"where both halves give 0 the whole is {nothing:.4g}: o is a sum of o_a and o_b, each times its weight, and of nothing else"
+        return f"when both halves give 0 the whole is {nothing:.4g}, not 0: o is the sum of o_a and o_b, each times its weight, and of nothing else"
     if abs(share - 0.25) < 1e-6 and abs(rest - 0.75) < 1e-6:
-        return "the weights are exchanged: o_a gets the share of b, and o_b that of a"
+        return "the weights are exchanged: o_a gets the share of b, and o_b the share of a"
     if abs(share - 3 * rest) < 1e-6 and abs(share + rest - 1) > 1e-6:
-        return f"the two weights add up to {share + rest:.4g}, not to 1: divide by the sum, so that each is a share of that of both"
+        return f"the two weights add up to {share + rest:.4g}, not to 1: divide by the sum, so that each is the share of its half"
     if abs(share - 0.75) > 1e-6:
         return f"a half with three times the weight of the other (lse log 3 and 0) has the share {share:.4g}, not 3/4: e^(lse_a - lse)"
     if abs(rest - 0.25) > 1e-6:
@@ -129,4 +132,27 @@ def the_shares(merge):
     return ""
 
 
-CAUSES = {"recurrence": (the_maximum, nothing_is_added, the_weights), "merge_outputs": (an_empty_sum, the_shares)}
+def what_moves(loop):
+    """Q, K and V are read once each, O is written once."""
+    hbm, steps = run_loop(loop, 6)
+    for name in ("Q", "K", "V", "O"):
+        traffic, size = hbm_bytes(steps, name), hbm.output(name).nbytes
+        moved, how = (traffic.written, "written") if name == "O" else (traffic.read, "read")
+        if moved != size:
+            return f"with 6 keys, {moved} bytes of {name} are {how}; expected {size}, each number of {name} once"
+    return ""
+
+
+def what_stays(loop):
+    """The most bytes on chip do not depend on the number of keys."""
+    few, many = (sram_peak(run_loop(loop, N)[1]) for N in (64, 128))
+    if few != many:
+        return f"with 64 keys at most {few} bytes are on chip, with 128 keys {many}: yield a step for each key or block, and keep no score for later"
+    return ""
+
+
+CAUSES = {
+    "recurrence": (the_maximum, nothing_is_added, the_weights),
+    "loop": (what_moves, what_stays),
+    "merge_outputs": (an_empty_sum, the_shares),
+}

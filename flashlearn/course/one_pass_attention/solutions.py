@@ -24,18 +24,18 @@ def merge_solution(o_a, lse_a, o_b, lse_b):
     return weight_a[..., None] * o_a + weight_b[..., None] * o_b, lse
 
 
-def one_query(q, K, V):
-    m, l, acc = q.new_tensor(-INF), q.new_tensor(0.0), torch.zeros_like(V[0])
-    for k_i, v_i in zip(K, V, strict=True):
-        s = q @ k_i / len(q) ** 0.5
+# 05.loop
+def loop_solution(hbm, N, scale):
+    q = hbm.load("Q")
+    m, l = hbm.fill("Q", cols=(0, 1), value=-INF), hbm.fill("Q", cols=(0, 1))
+    acc = hbm.fill("Q")
+    for j in range(N):
+        s = q @ hbm.load("K", (j, j + 1)).mT * scale
         m_new = torch.maximum(m, s)
-        alpha = torch.exp(m - m_new)
-        l = l * alpha + torch.exp(s - m_new)
-        acc = acc * alpha + torch.exp(s - m_new) * v_i
+        alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
+        l = l * alpha + p
+        acc = acc * alpha + p @ hbm.load("V", (j, j + 1))
         m = m_new
-    return m, l, acc / l
-
-
-# 05.order
-def order_solution():
-    return "CHFDBG"
+        yield hbm.step("one pass", cols=(j, j + 1), S=s, m_i=m, l_i=l, acc=acc)
+    hbm.store("O", None, acc / l)
+    yield hbm.step("divide", m_i=m, l_i=l, acc=acc)

@@ -54,3 +54,92 @@ def merge_outputs_by_where(o_a, lse_a, o_b, lse_b):
     l = a + b
     o = torch.where(l[..., None] > 0, (a[..., None] * o_a + b[..., None] * o_b) / l[..., None], 0.0)
     return [o, m + torch.log(torch.where(l > 0, l, 1.0))]
+
+
+def loop_all_keys_at_once(hbm, N, scale):
+    q = hbm.load("Q")
+    s = q @ hbm.load("K").mT * scale
+    m = s.amax(-1, keepdim=True)
+    p = torch.exp(s - m)
+    l = p.sum(-1, keepdim=True)
+    hbm.store("O", None, p @ hbm.load("V") / l)
+    yield hbm.step("all keys", cols=(0, N), S=s, m_i=m, l_i=l)
+
+
+def loop_in_one_step(hbm, N, scale):
+    q = hbm.load("Q")
+    m, l, acc = hbm.fill("Q", cols=(0, 1), value=-INF), hbm.fill("Q", cols=(0, 1)), hbm.fill("Q")
+    for j in range(N):
+        m, l, acc, _ = _one_key(hbm, q, (j, j + 1), scale, m, l, acc)
+    hbm.store("O", None, acc / l)
+    yield hbm.step("all keys", m_i=m, l_i=l, acc=acc)
+
+
+def loop_in_two_passes(hbm, N, scale):
+    q, kept = hbm.load("Q"), []
+    m, l, acc = hbm.fill("Q", cols=(0, 1), value=-INF), hbm.fill("Q", cols=(0, 1)), hbm.fill("Q")
+    for j in range(N):
+        s = q @ hbm.load("K", (j, j + 1)).mT * scale
+        m_new = torch.maximum(m, s)
+        l = l * torch.exp(m - m_new) + torch.exp(s - m_new)
+        m = m_new
+        kept.append(s)
+        hbm.keep(s)
+        yield hbm.step("keys", cols=(j, j + 1), S=s, m_i=m, l_i=l, acc=acc)
+    for j, s in enumerate(kept):
+        acc = acc + torch.exp(s - m) / l @ hbm.load("V", (j, j + 1))
+        yield hbm.step("values", cols=(j, j + 1), m_i=m, l_i=l, acc=acc)
+    hbm.store("O", None, acc)
+    yield hbm.step("write")
+
+
+def loop_in_blocks(hbm, N, scale):
+    q = hbm.load("Q")
+    m, l, acc = hbm.fill("Q", cols=(0, 1), value=-INF), hbm.fill("Q", cols=(0, 1)), hbm.fill("Q")
+    for start in range(0, N, 4):
+        cols = (start, min(start + 4, N))
+        m, l, acc, s = _one_key(hbm, q, cols, scale, m, l, acc)
+        yield hbm.step("a block", cols=cols, S=s, m_i=m, l_i=l, acc=acc)
+    hbm.store("O", None, acc / l)
+    yield hbm.step("divide")
+
+
+def loop_normalised(hbm, N, scale):
+    """o' in place of acc."""
+    q = hbm.load("Q")
+    m, l, o = hbm.fill("Q", cols=(0, 1), value=-INF), hbm.fill("Q", cols=(0, 1)), hbm.fill("Q")
+    for j in range(N):
+        s = q @ hbm.load("K", (j, j + 1)).mT * scale
+        m_new = torch.maximum(m, s)
+        scaled, p = l * torch.exp(m - m_new), torch.exp(s - m_new)
+        l, m = scaled + p, m_new
+        o = o * (scaled / l) + p / l @ hbm.load("V", (j, j + 1))
+        yield hbm.step("one key", cols=(j, j + 1), m_i=m, l_i=l, acc=o)
+    hbm.store("O", None, o)
+    yield hbm.step("write")
+
+
+def loop_from_the_first_score(hbm, N, scale):
+    """m and l start with the first key."""
+    q = hbm.load("Q")
+    for j in range(N):
+        s = q @ hbm.load("K", (j, j + 1)).mT * scale
+        if j == 0:
+            m, l = s, torch.exp(s - s)
+            acc = l @ hbm.load("V", (0, 1))
+        else:
+            m_new = torch.maximum(m, s)
+            alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
+            l, m = l * alpha + p, m_new
+            acc = acc * alpha + p @ hbm.load("V", (j, j + 1))
+        yield hbm.step("one key", cols=(j, j + 1), m_i=m, l_i=l, acc=acc)
+    hbm.store("O", None, acc / l)
+    yield hbm.step("divide")
+
+
+def _one_key(hbm, q, cols, scale, m, l, acc):
+    """(m, l, acc) after these keys, and their scores."""
+    s = q @ hbm.load("K", cols).mT * scale
+    m_new = torch.maximum(m, s.amax(-1, keepdim=True))
+    alpha, p = torch.exp(m - m_new), torch.exp(s - m_new)
+    return m_new, l * alpha + p.sum(-1, keepdim=True), acc * alpha + p @ hbm.load("V", cols), s
