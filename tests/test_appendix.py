@@ -22,7 +22,7 @@ from flashlearn.measurements import chosen, load, tables
 from flashlearn.measurements.records import geometric_mean
 from flashlearn.measurements.story import CHANGES, candidates, gain, third_stage
 from tests.balance import last_over_mean
-from tests.test_notebooks import typed_in_prose
+from tests.test_notebooks import NOTEBOOKS, markdown, read, typed_in_prose
 from tests.test_recorded import deterministic, span, spread
 from tools import appendix
 
@@ -67,6 +67,12 @@ def test_its_tables_are_those_of_the_records():
 
 def test_it_is_short():
     assert len(APPENDIX.split()) <= 1500 and len(NOTES.split()) > 5000
+
+
+def test_the_story_of_the_notebook_is_short():
+    (path,) = (path for path in NOTEBOOKS if path.stem.startswith("14"))
+    text = (re.sub(r"```.*?```", "", cell.source, flags=re.S) for cell in markdown(read(path)))
+    assert sum(len(words.split()) for words in text) <= 2000
 
 
 def test_a_stale_table_is_noticed_and_made_anew(tmp_path):
@@ -366,7 +372,7 @@ def test_what_is_said_of_the_profiler():
     assert ours["round"][at_barriers] < theirs["round"][at_barriers]
     ours, theirs, level = three(direction="backward", D=64)
     parts = [f"{row['ms']:.2f} ms, of which {tables.in_rounds(row):.0f} %" for row in (ours, level)]
-    assert " beside ".join([f"{parts[0]},", parts[1]]) in text
+    assert " compared with ".join([f"{parts[0]},", parts[1]]) in text
     in_rounds = [row["ms"] * tables.in_rounds(row) for row in (ours, level)]
     assert 0.99 < in_rounds[0] / in_rounds[1] < 1.01, "the rounds take as long"
     assert "16.5 iterations in the mean" in text and (ours["N"] / 128 + 1) / 2 == 16.5

@@ -21,7 +21,7 @@ def the_conventions(tflops):
     forward = tflops(*SIZES, False, False)
     for causal, backward, want, words in (
         (True, False, 0.5, "a causal pass counts one half, by convention"),
-        (False, True, 2.5, "a backward pass has five products where the forward pass has two, 2.5 times"),
+        (False, True, 2.5, "a backward pass has five products where the forward pass has two: 2.5 times"),
         (True, True, 1.25, "both together count 2.5 times one half"),
     ):
         got = tflops(*SIZES, causal, backward) / forward
@@ -33,7 +33,7 @@ def the_conventions(tflops):
 def the_constant(tflops):
     got = tflops(1.0, 1, 1, 1, 10**12, False, False)
     if abs(got - 4) > 1e-9:
-        return f"of one query, one key and D = 10^12 in a second the rate is 4 TFLOP/s, two products of 2 D each; {got:.4g} comes out"
+        return f"for one query, one key, D = 10^12 and one second the rate is 4 TFLOP/s, two products of 2 D each; here it is {got:.4g}"
     return ""
 
 
@@ -49,7 +49,7 @@ def what_fits(most_stages):
         got = most_stages(block_m, block_n, D, itemsize, shared)
         q, stage = block_m * D * itemsize, 2 * block_n * D * itemsize
         if got != int(got):
-            return f"{got:.4g} stages come back: round down to a whole number, with //"
+            return f"{got:.4g} stages are returned: round down to a whole number, with //"
         told = f"for tiles of {block_m} and {block_n} rows, D = {D}, itemsize {itemsize}: {got} stages and Q take {q} + {got} * {stage} of {shared} bytes"
         if q + got * stage > shared:
             why = "round down" if got == math.ceil((shared - q) / stage) else _sizes()
