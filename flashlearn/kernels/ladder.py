@@ -150,11 +150,11 @@ class Version(NamedTuple):
 
 VERSIONS = {
     "fused": Version("one kernel, S and P stay on chip", exp2=False, skip=False, split=False, tuned=False),
-    "exp2": Version("2^x in place of e^x, both factors folded into one", skip=False, split=False, tuned=False),
-    "skip": Version("causal: blocks that nobody sees are not visited", split=False, tuned=False),
-    "split": Version("causal: only the blocks at the diagonal are masked", tuned=False),
+    "exp2": Version("2^x instead of e^x, both factors folded into one", skip=False, split=False, tuned=False),
+    "skip": Version("causal: hidden blocks are not visited", split=False, tuned=False),
+    "split": Version("causal: only the blocks on the diagonal are masked", tuned=False),
     "blocks": Version("block sizes, warps and stages for this GPU"),
-    "descriptors": Version("tiles are fetched by the copy engine", descriptors=True),
+    "descriptors": Version("TMA loads the tiles", descriptors=True),
 }
 
 CANDIDATES = [  # tried by benchmarks/gpu_ladder.py, which measures them all

@@ -26,11 +26,11 @@ class Change(NamedTuple):
 
 CHANGES = {  # those that a causal mask alone concerns are compared under one
     "fused": Change("standard", False, "standard attention is far below its roofline: more passes over S than a bound counts"),
-    "exp2": Change("fused", False, "a guess: it is saved in a chain in which everything waits for everything"),
-    "skip": Change("exp2", True, "near to the prediction and never quite, at N = 16384 neither; why, was not measured"),
-    "split": Change("skip", True, "what the compiler's count of instructions had promised"),
-    "blocks": Change("split", False, "right, for the wrong reason: not one rescaling is saved, a third stage wins"),
-    "descriptors": Change("blocks", False, "little, as predicted; the differences have no reason that was measured"),
+    "exp2": Change("fused", False, "a guess: it is saved where every operation waits for the one before"),
+    "skip": Change("exp2", True, "below the prediction at both lengths; the reason was not measured"),
+    "split": Change("skip", True, "as the compiler's count of instructions predicts"),
+    "blocks": Change("split", False, "right for the wrong reason: no rescaling is saved, a third stage helps"),
+    "descriptors": Change("blocks", False, "little, as predicted; the reason for the differences was not measured"),
     "op": Change("descriptors", False, "the model has no barriers, issue slots or caches to wait for"),
 }  # fmt: skip
 
@@ -56,7 +56,7 @@ def rates_by_version(ladder: Mapping) -> str:
 def story(ladder: Mapping, predicted: Mapping[str, Mapping[int, float]]) -> str:
     """The gain of every version over the one before it, predicted ({version: {D: factor}}) and measured, and why."""
     lines = [" " * 33 + "".join(f"{f'D = {D}':>11}{'measured, N =':>17}" for D in (64, 128))]
-    lines.append(f"{'rung / the one before':33}" + f"{'predicted':>11}{4096:9}{16384:8}" * 2)
+    lines.append(f"{'version / the one before':33}" + f"{'predicted':>11}{4096:9}{16384:8}" * 2)
     for version, (before, causal, why) in CHANGES.items():
         line = f"{version:11} / {before:11} {'causal' if causal else 'no mask':7}"
         for D in (64, 128):
@@ -73,7 +73,7 @@ def passes(ladder: Mapping) -> str:
         rows = [row for N in LENGTHS for row in chosen(ladder["backward"], D=D, N=N, causal=False)]
         short, long = (row["op"] / row["two sweeps"] for row in rows)
         found = f"predicted {7 / 5:.2f}, measured {short:.2f} and {long:.2f}"
-        lines.append(f"D = {D:3}: backward, one sweep / two sweeps: {found}")
+        lines.append(f"D = {D:3}: backward, one pass / two passes: {found}")
     return "\n".join(lines)
 
 
