@@ -113,14 +113,14 @@ EXERCISES = (
     ),
     Exercise(
         "zigzag",
-        "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 to P - 1 in zigzag order, each list ascending; N is a "
+        "zigzag(N, P) -> a list of P lists: the tokens of the processes 0 to P - 1 in zigzag order, each list ascending. N is a "
         "multiple of 2 P",
         zigzag_solution,
         ZIGZAG_CASES,
         hints=(
             "Late queries attend to many keys, early ones to few. Which pairs of chunks have the same number of keys together?",
             "Cut N into 2 P chunks, write them as a row, and fold the row in the middle.",
-            "Process r has chunk r and chunk 2 P - 1 - r; a chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
+            "Process r has chunk r and chunk 2 P - 1 - r. Chunk c is range(c * n, (c + 1) * n) with n = N // (2 * P).",
         ),
         library=("flashlearn",),
     ),

@@ -81,7 +81,7 @@ EXERCISES = (
     Exercise(
         "page",
         "address(page_table, b, h, t, page, strides): page_table (B, most) int32, t (n,) int32, strides (stride_p, stride_h, "
-        "stride_n) of the pool -> (n,) offsets, in elements, of key head h of the tokens t of sequence b",
+        "stride_n) of the pool -> offsets (n,). They are in elements, for key head h of the tokens t of sequence b",
         page_solution,
         PAGE_CASES,
         hints=(
@@ -93,8 +93,8 @@ EXERCISES = (
     ),
     Exercise(
         "waste",
-        "wasted(lengths, page) -> (empty room in tokens if every request gets room for the longest, empty room in tokens if "
-        "every request gets as many pages of `page` tokens as it needs)",
+        "wasted(lengths, page) -> (by the longest, by pages): empty room in tokens. By the longest: every request gets room for "
+        "the longest. By pages: it gets as many pages of `page` tokens as it needs",
         waste_solution,
         WASTE_CASES,
         hints=(
@@ -106,8 +106,8 @@ EXERCISES = (
     ),
     Exercise(
         "splits",
-        "splits(B, H_q, H_kv, N_k, at_once, least) -> the maximum number of pieces for the N_k keys of every request and key head; "
-        "each piece has a program, all run at once, and each piece has at least `least` keys; 1 if no cut is possible",
+        "splits(B, H_q, H_kv, N_k, at_once, least) -> the maximum number of pieces for the N_k keys of every request and key head. "
+        "Each piece has a program, all run at once, and each has at least `least` keys. 1 if no cut is possible",
         splits_solution,
         SPLITS_CASES,
         hints=(

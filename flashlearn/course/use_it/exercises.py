@@ -86,8 +86,8 @@ GQA_CASES = (
 EXERCISES = (
     Exercise(
         "cache",
-        "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) whose first "
-        "`length` rows are in use -> o (..., n, D); k and v are written into K and V",
+        "attend_cached(q, k, v, K, V, length): rows of n new tokens (..., n, D), caches (..., room, D) -> o (..., n, D). "
+        "The first `length` rows of the caches are in use; k and v are written behind them",
         cache_solution,
         CACHE_CASES,
         hints=(

@@ -107,8 +107,8 @@ PADDING_CASES = (
 EXERCISES = (
     Exercise(
         "bounds",
-        "loop(start, stop, N_q, N_k, left, right, block_q): the keys start to stop - 1, a window whose sides are numbers or "
-        "None -> (first, end): the blocks of queries first to end - 1 attend to some of these keys",
+        "loop(start, stop, N_q, N_k, left, right, block_q): the keys start to stop - 1, a window with numbers or None for "
+        "its sides -> (first, end). The blocks of queries first to end - 1 attend to some of these keys",
         bounds_solution,
         BOUNDS_CASES,
         hints=(
@@ -132,8 +132,8 @@ EXERCISES = (
     ),
     Exercise(
         "padding",
-        "wasted(lengths, room) -> (padded, packed): the places without a token, first if all sequences are padded to the longest, "
-        "then if they are packed in order into rows of `room` places; a sequence that does not fit begins the next row",
+        "wasted(lengths, room) -> (padded, packed): places without a token. padded: all sequences have the length of the longest. "
+        "packed: they are in order in rows of `room` places, and a sequence that does not fit begins the next row",
         padding_solution,
         PADDING_CASES,
         hints=(
