@@ -13,7 +13,7 @@ NOTEBOOKS = {
     "online_softmax": 60,
     "two_pass_attention": 60,
     "one_pass_attention": 60,
-    "tiled_matmul": 45,
+    "tiled_matmul": 50,
     "tiled_attention": 60,
     "why_it_is_fast": 60,
     "gradients_by_hand": 60,

@@ -67,27 +67,27 @@ def _another_block(function):
 BLOCKS_CASES = (
     Case("one size for all", _shapes(8, 8, 128, 2, 2, 1, 3), "only rows are cut: Q_i is (2, 128), S_ij is (2, 2)"),
     Case("blocks of two sizes", _shapes(8, 8, 128, 2, 4, 0, 1), "block_q cuts Q and O, block_k cuts K and V"),
-    Case("last block of Q", _shapes(7, 8, 16, 3, 4, 2, 0), "rows left over: min(block_q, N_q - i * block_q)"),
-    Case("last block of K", _shapes(10, 10, 16, 4, 4, 0, 2), "keys left over: min(block_k, N_k - j * block_k)"),
+    Case("last block of Q", _shapes(7, 8, 16, 3, 4, 2, 0), "the last block has the rows that are left: min(block_q, N_q - i * block_q)"),
+    Case("last block of K", _shapes(10, 10, 16, 4, 4, 0, 2), "the last block has the keys that are left: min(block_k, N_k - j * block_k)"),
     Case("one block for all", _shapes(5, 6, 3, 64, 64, 0, 0), "a block larger than the matrix is the whole matrix"),
     Case("both last", _shapes(7, 10, 16, 3, 4, 2, 2),
-         "the last block of Q may meet the last block of K: both are shorter, each by itself"),
+         "the last block of Q may meet the last block of K: compute the size of each by itself"),
     Case("last blocks, nothing left over", _shapes(12, 20, 16, 3, 5, 3, 3),
-         "where block_q divides N_q the last block is a whole one"),
-    Case("every small size", _every_size, "draw the matrices and their blocks for the sizes named here"),
+         "if block_q divides N_q, the last block has block_q rows"),
+    Case("every small size", _every_size, "draw the matrices and their blocks for these sizes"),
 )  # fmt: skip
 
 _case = functools.partial(Case, tolerance=1e-9)
 TILED_MATMUL_CASES = (
     _case("even blocks", _product(8, 4, 8, 2), "C_ij is the sum over p of A_ip B_pj"),
-    _case("one block", _product(3, 3, 3, 4), "slices may run past the edge: A[0:4] of three rows is three rows"),
+    _case("one block", _product(3, 3, 3, 4), "slices may go past the edge: A[0:4] of a matrix with three rows has three rows"),
     _case("rows left over", _product(5, 4, 4, 2), "step through range(0, M, block), not range(M // block)"),
-    _case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts too"),
-    _case("nothing square", _product(4, 9, 7, 2), "A is (M, R), B is (R, N): which loop cuts which side?"),
+    _case("inner dimension left over", _product(4, 7, 4, 2), "the last block of the sum counts, too"),
+    _case("nothing square", _product(4, 9, 7, 2), "A is (M, R), B is (R, N): which loop cuts which dimension?"),
     _case("small products only", _small_products_only,
-          "multiply blocks of at most (block, block), whether by @, by einsum or entry by entry"),
+          "multiply only blocks of at most (block, block), by @, by einsum or entry by entry"),
     _case("block decides", _another_block,
-          "step by block and cut by block: not by a number of your own, nor entry by entry"),
+          "use the given block for the steps and for the slices, not a number of your own"),
 )  # fmt: skip
 
 EXERCISES = (
@@ -97,9 +97,9 @@ EXERCISES = (
         blocks_solution,
         BLOCKS_CASES,
         hints=(
-            "Draw Q, K^T, S, V and O as in the picture. Which sides does block_q cut, and which does block_k?",
-            "block_q cuts the rows of Q, S and O, block_k the rows of K and V, which are columns of K^T and S. D is never cut.",
-            "rows = min(..., N_q - ...), cols = min(..., N_k - ...); then five pairs, each made of two of rows, cols and D.",
+            "Draw Q, K^T, S, V and O. Which dimensions does block_q cut, and which does block_k?",
+            "block_q cuts the rows of Q, S and O. block_k cuts the rows of K and V, and so the columns of K^T and S. D is never cut.",
+            "rows = min(..., N_q - ...), cols = min(..., N_k - ...). Then return five pairs; each has two of rows, cols and D.",
         ),
         core=("blocks of two sizes",),
         values=("Q_i", "K_j^T", "S_ij", "V_j", "O_i"),
@@ -110,9 +110,9 @@ EXERCISES = (
         tiled_solution,
         TILED_MATMUL_CASES,
         hints=(
-            "A block of C needs a whole row of blocks of A and a whole column of blocks of B. How many loops is that?",
-            "Three: over the rows of A, the columns of B, and the inner dimension. The innermost adds up.",
-            "Three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]; slices past the edge are cut short.",
+            "A block of C needs a row of blocks of A and a column of blocks of B. How many loops do you need?",
+            "Three loops: over the rows of A, the columns of B, and the inner dimension. The innermost one adds up.",
+            "Write three times for ... in range(0, ..., block), then one line: C[..., ...] += A[..., ...] @ B[..., ...]. Slices past the edge are cut short.",
         ),
         core=("small products only",),
         library=("flashlearn",),
