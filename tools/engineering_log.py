@@ -1,4 +1,4 @@
-"""Write the table of measured paths in docs/engineering_log.md from its record.
+"""Write the tables of measured paths in docs/engineering_log.md from their record.
 
 python -m tools.engineering_log            write it
 python -m tools.engineering_log --check    write nothing; say by the exit status whether it is up to date
@@ -13,6 +13,7 @@ from flashlearn.measurements.records import geometric_mean, load, provenance
 
 LOG = Path(__file__).parents[1] / "docs" / "engineering_log.md"
 SECTION = re.compile(r"(?<=<!-- measured paths -->\n).*?(?=<!-- end of measured paths -->)", re.DOTALL)
+SECOND_RUN = re.compile(r"(?<=<!-- second run -->\n).*?(?=<!-- end of second run -->)", re.DOTALL)
 MAIN = 16  # settings of each direction: D 64 and 128, N 4096 and 16384, causal and not, two dtypes
 STEADY = 0.03  # elsewhere only settings in which the kernels timed twice agree so well
 
@@ -57,7 +58,7 @@ def combined_noise(noise: Mapping[str, float]) -> list[float]:
 
 
 def rendered(results: Mapping) -> str:
-    """The section's figures and its table."""
+    """The section of measured paths: its figures and its table."""
     noise, paths = results["noise"], results["paths"]
     spread = combined_noise(noise)
     lines = [
@@ -71,6 +72,36 @@ def rendered(results: Mapping) -> str:
     return "\n".join(lines) + "\n"
 
 
+def second_run(results: Mapping) -> dict[str, dict[str, list[float]]]:
+    """{version: {settings: times over those of the version with both paths}}, steady settings, causal and float16."""
+    ratios = results["second run"]["ratios"]
+    noise = ratios["both, timed again"]
+    columns = {
+        "D 128, N 4096": ("plain 128 4096 c h b",),
+        "D 128, N 16384": ("plain 128 16384 c h b",),
+        "D 64 and 128, N 512 to 2048": [f"plain {D} {N} c h b" for D in (64, 128) for N in (512, 1024, 2048)],
+    }
+    return {
+        version: {
+            column: [found[setting] for setting in settings if abs(noise[setting] - 1) <= STEADY]
+            for column, settings in columns.items()
+        }
+        for version, found in ratios.items()
+        if found is not noise
+    }
+
+
+def rendered_second_run(results: Mapping) -> str:
+    """The second run as a table: one figure, or from the minimum to the maximum."""
+    found = second_run(results)
+    columns = list(next(iter(found.values())))
+    lines = [f"| paths | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+    for version, cells in found.items():
+        ends = (dict.fromkeys(f"{end:.2f}" for end in (min(cell), max(cell))) for cell in cells.values())
+        lines.append(f"| {version} | {' | '.join(' to '.join(each) for each in ends)} |")
+    return "\n".join(lines) + "\n"
+
+
 def row(path: Mapping, noise: Mapping[str, float]) -> str:
     """A path's row of the table."""
     cells: Iterable[object] = (
@@ -81,14 +112,15 @@ def row(path: Mapping, noise: Mapping[str, float]) -> str:
 
 
 def filled(text: str, results: Mapping) -> str:
-    """The text with the section made anew; ValueError if it has none."""
+    """The text with its tables made anew; ValueError if it has no section of measured paths."""
     if not SECTION.search(text):
         raise ValueError("expected a text with a section of measured paths, got none")
-    return SECTION.sub(lambda _: rendered(results), text)
+    text = SECTION.sub(lambda _: rendered(results), text)
+    return SECOND_RUN.sub(lambda _: rendered_second_run(results), text)
 
 
 def main(arguments: list[str], path: Path = LOG) -> int:
-    """Write the section, or check it; the exit status."""
+    """Write the tables, or check them; the exit status."""
     text = path.read_text(encoding="utf-8")
     new = filled(text, load("gpu_paths_h200"))
     if arguments == ["--check"]:
