@@ -23,9 +23,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "passes": lambda: story.passes(LADDER),
     "launches": lambda: story.launches(LADDER, TUNED),
     "counters": lambda: tables.counters(PROFILE),
-    "slowing": lambda: tables.slowing(TRIALS),
-    "sustained": lambda: tables.sustained(H100),
-    "sustained_h200": lambda: tables.sustained(BESIDE),
     "launching": lambda: tables.launching(BESIDE),
     "halving": lambda: tables.halving(BESIDE),
     "gqa": lambda: tables.gqa(BESIDE),
@@ -35,7 +32,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "decoding": lambda: tables.decoding(BESIDE),
     "decoding_ratios": lambda: tables.decoding_ratios(BESIDE),
     "first_calls": lambda: tables.first_calls(BESIDE),
-    "memory": lambda: tables.memory(BESIDE),
 }
 
 

@@ -1,4 +1,4 @@
-"""What `gpu_attention_h200.json` says, as tables of text: ours beside what PyTorch offers, losses included.
+"""What `gpu_attention_h200.json` says, as tables of text: our rates next to those of PyTorch, losses included.
 
     results = load("gpu_attention_h200")
     print(rates(results))
@@ -19,7 +19,7 @@ from flashlearn.measurements.records import chosen, geometric_mean, provenance, 
 
 NAMES = {"flashlearn": "flash_attention", "cudnn": "cuDNN", "fa2": "FlashAttention-2", "flex": "flex, compiled",
          "fa4": "FlashAttention-4", "efficient": "memory-efficient", "math": "math"}  # fmt: skip
-TARGETS = {"forward": (0.95, 0.88), "backward": (0.95, 0.90)}  # of cuDNN: geometric mean and least
+TARGETS = {"forward": (0.95, 0.88), "backward": (0.95, 0.90)}  # of cuDNN: geometric mean and minimum
 LEVEL = (1.0, 0.95)  # of FlashAttention-4, in both directions
 DECODERS = ("flashlearn", "cudnn", "fa2")
 HIDDEN = 2048  # H D
@@ -143,11 +143,11 @@ def halving(results: Mapping) -> str:
 
 
 def launching(results: Mapping) -> str:
-    """What the CPU does for a call, beside the least time of the products of a short one, D = 128."""
+    """The CPU's time for a call, and the minimum time of the products of a short one, D = 128."""
     host = max(row["flashlearn"]["host us"] for row in results["decoding"])
     lines = [
-        f"what the CPU does for one call, recorded in decoding alone: up to {host:.0f} µs",
-        "D = 128, the least time of the products in µs, without a mask / causal",
+        f"the CPU's time for one call, recorded in decoding alone: up to {host:.0f} µs",
+        "D = 128, the minimum time of the products in µs, without a mask / causal",
         "    N" + columns(("forward", "backward")),
     ]
     for N in (512, 1024, 2048, 4096):
@@ -172,14 +172,14 @@ def gqa(results: Mapping) -> str:
 
 
 def order(trials: Mapping) -> str:
-    """Backward in order over any order, before and now, by length; float16."""
+    """The rate of the deterministic backward pass over the nondeterministic one, before and now, by length; float16."""
     names = ("block by block for all heads, in even sets", "three warps that add in turn, D = 192 and 256")
     rows = [row for name in names for row in trials["trials"][f"backward, in order, {name}"]["rows"]]
     rows = chosen(rows, dtype="float16")
     lengths = sorted({row["N"] for row in rows})
     before = lambda row: f"{row['before']:.2f}" if "before" in row else "-"  # noqa: E731  not measured
     lines = [
-        "rate in order over that in any order, before > now; blank: not measured",
+        "deterministic rate over nondeterministic rate, before > now; blank: not measured",
         "heads: query heads to a key head; a column for each N",
         "  D heads         " + columns(map(str, lengths)),
     ]
@@ -210,21 +210,21 @@ def decoding(results: Mapping) -> str:
     """One query against a long cache, D = 128, 32 query heads and 8 key heads, in µs."""
     rows = chosen(results["decoding"], dtype="float16", D=128, H_kv=8)
     lines = [
-        "D = 128, 32 query heads, 8 key heads, µs; least: K and V at the bandwidth of HBM",
+        "D = 128, 32 query heads, 8 key heads, µs; bound: K and V at the bandwidth of HBM",
         "                    as called" + " " * 27 + "in a CUDA graph",
-        "  B      N   least" + columns(DECODERS) * 2,
+        "  B      N   bound" + columns(DECODERS) * 2,
     ]
     for row in rows:
         least = 1e6 * 2 * 2 * row["B"] * row["H_kv"] * row["N"] * row["D"] / H200_SXM.bandwidth
         times = [shown(rate(row, name, key), 1) for key in ("us", "graph us") for name in DECODERS]
         lines.append(f"{row['B']:3}  {row['N']:5}  {least:6.1f}" + columns(times))
-    return "\n".join([*lines, "", _until_python_goes_on(results)])
+    return "\n".join([*lines, "", _host_times(results)])
 
 
-def _until_python_goes_on(results: Mapping) -> str:
+def _host_times(results: Mapping) -> str:
     rows = chosen(results["decoding"], dtype="float16")
     times = (f"{NAMES[name]} {median(row[name]['host us'] for row in rows):.0f} µs" for name in DECODERS)
-    return "until Python goes on, median: " + ", ".join(times)
+    return "host time of a call, median: " + ", ".join(times)
 
 
 def decoding_over(results: Mapping, peer: str, key: str, dtype: str) -> list[float]:
@@ -234,13 +234,13 @@ def decoding_over(results: Mapping, peer: str, key: str, dtype: str) -> list[flo
 
 def decoding_ratios(results: Mapping) -> str:
     """`decoding_over` of every peer, as called and in a CUDA graph."""
-    lines = ["its time over that of ours             mean  least   most   ours takes longer in"]
+    lines = ["its time over that of ours          mean minimum maximum   ours takes longer in"]
     for key, how in {"us": "as called", "graph us": "in a CUDA graph"}.items():
         for peer in ("fa2", "cudnn"):
             for dtype in ("float16", "bfloat16"):
                 over = decoding_over(results, peer, key, dtype)
                 slower = f"{sum(ratio < 1 for ratio in over):4} of {len(over)} settings, {dtype}"
-                numbers = f"{geometric_mean(over):6.2f} {min(over):6.2f} {max(over):6.2f}"
+                numbers = f"{geometric_mean(over):6.2f}  {min(over):6.2f}  {max(over):6.2f}"
                 lines.append(f"{how:15}  {NAMES[peer]:16}  {numbers}  {slower}")
     return "\n".join(lines)
 
@@ -262,19 +262,8 @@ def needed(row: Mapping) -> int:
     return row["results"] + row["H_q"] * row["N"] * (4 + 4 + 4 * row["D"])
 
 
-def memory(results: Mapping) -> str:
-    """The peak of one forward and backward pass above its inputs, beside what has to be there."""
-    lines = ["      N   ours, MiB   / predicted   bytes per token   fa2, MiB   ours / fa2"]
-    for row in results["memory"]:
-        ours, fa2 = row["flashlearn"], row["fa2"]
-        numbers = f"{ours / 2**20:11.1f} {ours / needed(row):13.3f} {ours / row['N']:17,.0f}"
-        theirs = f"{shown(fa2 and fa2 / 2**20, 1):>10} {shown(fa2 and ours / fa2, 3):>12}"
-        lines.append(f"{row['N']:7,} {numbers} {theirs}")
-    return "\n".join(lines)
-
-
 def counters(profile: Mapping) -> str:
-    """What the profiler counted (`gpu_profile.json`): our fast kernels, cuDNN's and FlashAttention-4's, in two settings each way."""
+    """The profiler's counters (`gpu_profile.json`) of our fast kernels, cuDNN's and FlashAttention-4's, in two settings each way."""
     lines = textwrap.wrap(provenance(profile), 92)
     for way in TARGETS:
         rows = chosen(profile["rows"], direction=way)
@@ -311,41 +300,6 @@ def in_rounds(row: Mapping) -> float:
     others = warps - 4 * computing
     seen = (others * computing / (computing + 1) + 4 - others) / 4
     return 100 * row["round"]["of all samples"] / seen
-
-
-def slowing(trials: Mapping, after: tuple[int, ...] = (4, 13, 25, 38, 50, 63, 75, 100)) -> str:
-    """How a GPU at work lowers its clock ("clock" in `gpu_trials_h200.json`): rates of the calls that began so many ms after the
-    first, or a little later, and clock, power and rate after two seconds."""
-    found = trials["clock"]
-    lines = [f"{found['gpu']}, D = 128, no mask, forward, TFLOP/s; ms at work:"]
-    lines.append(f"{'':34}" + columns(map(str, after), 5))
-    for row in found["rows"]:
-        at = (next((i for i, ms in enumerate(row["ms"]) if ms >= least), -1) for least in after)
-        cells = (shown(row["rates"][i]) for i in at)
-        lines.append(f"N {row['N']:6} {row['dtype']:9}{NAMES[row['backend']]:16}" + columns(cells, 5))
-    lines.append(f"{'after 2 s':34}" + columns(["MHz", "W", "TFLOP/s"], 9))
-    for row in found["rows at work"]:
-        cells = (shown(row[key]) for key in ("MHz", "W", "rate"))
-        lines.append(f"N {row['N']:6} {row['dtype']:9}{NAMES[row['backend']]:16}" + columns(cells, 9))
-    return "\n".join(lines)
-
-
-def sustained(results: Mapping) -> str:
-    """TFLOP/s of a GPU that has rested, and of one that has been at work for 150 ms, and ours over FlashAttention-4 then."""
-    names = ("flashlearn", "cudnn", "fa4")
-    lines = [*textwrap.wrap(provenance(results), 92), "TFLOP/s, rested > at work", f"{'':19} forward{'':29}backward"]
-    for dtype in ("float16", "bfloat16"):
-        rows = chosen(results["sustained"], dtype=dtype)
-        lines.append(f"  D      N {dtype:9}" + "".join(f"{name:12}" for name in ["ours", "cuDNN", "FA-4"] * 2))
-        for row in rows:
-            (rested,) = chosen(results["rows"], **{key: row[key] for key in ("D", "N", "causal", "dtype")})
-            pairs = ((rate(rested, name, way), rate(row, name, way)) for way in TARGETS for name in names)
-            cells = (f"{shown(before)} > {shown(after):6}" for before, after in pairs)
-            lines.append(f"{row['D']:3}  {row['N']:5}  {'causal' if row['causal'] else '':7} " + "".join(cells))
-        found = {way: ratios(rows, way, "fa4") for way in TARGETS}
-        said = (f"{way} {geometric_mean(each):.2f}, least {min(each):.2f}" for way, each in found.items())
-        lines.append(f"at work, ours over FA-4: {'; '.join(said)}")
-    return "\n".join(line.rstrip() for line in lines)
 
 
 def lesson(results: Mapping) -> str:
