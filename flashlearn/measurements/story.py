@@ -55,7 +55,7 @@ def rates_by_version(ladder: Mapping) -> str:
 
 def story(ladder: Mapping, predicted: Mapping[str, Mapping[int, float]]) -> str:
     """The gain of every version over the one before it, predicted ({version: {D: factor}}) and measured, and why."""
-    lines = [" " * 33 + "".join(f"{f'D = {D}':>11}{'measured, N =':>17}" for D in (64, 128))]
+    lines = [f"{'gain of each':33}" + "".join(f"{f'D = {D}':>11}{'measured, N =':>17}" for D in (64, 128))]
     lines.append(f"{'version / the one before':33}" + f"{'predicted':>11}{4096:9}{16384:8}" * 2)
     for version, (before, causal, why) in CHANGES.items():
         line = f"{version:11} / {before:11} {'causal' if causal else 'no mask':7}"
