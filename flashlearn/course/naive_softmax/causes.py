@@ -33,7 +33,7 @@ def the_weights(softmax):
 
 
 def rows_are_apart(softmax):
-    """A row gives the same alone and beside another."""
+    """A row gives the same alone and with another."""
     x = torch.stack([LOGS, 2 * LOGS.flip(0)])
     p, alone = softmax(x.clone()), torch.stack([softmax(row.clone()) for row in x])
     if p.shape != x.shape or torch.allclose(p, alone, atol=1e-6, equal_nan=True):

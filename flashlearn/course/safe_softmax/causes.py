@@ -37,7 +37,7 @@ def every_logit_counts(safe):
 
 
 def the_maximum_is_subtracted(safe):
-    """Where 1000 stands beside zeros, its weight is 1: with any other shift an exponential overflows."""
+    """Next to zeros the weight of 1000 is 1: with any other shift an exponential overflows."""
     for row in ROWS:
         x = torch.tensor(row)
         p = safe(x.clone())
