@@ -83,7 +83,7 @@ def the_three_gradients(attention_backward):
 
     wrong = {
         "delta left out": p * dp,
-        "delta laid along the keys, as it is without keepdim=True": p * (dp - delta.mT),
+        "delta as a row over the keys, as it is without keepdim=True": p * (dp - delta.mT),
         "delta summed over the queries": p * (dp - (p * dp).sum(-2, keepdim=True)),
         "delta added": p * (dp + delta),
         "delta the plain mean of dP": p * (dp - dp.mean(-1, keepdim=True)),

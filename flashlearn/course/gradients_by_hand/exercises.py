@@ -135,7 +135,6 @@ EXERCISES = (
             "By w_1 it is y. By w_2 it is a chain: the rate of z by y, times the rate of y by w_2.",
             "Both w are the same number, so both grow together: the two rates add up.",
         ),
-        core=("x = 2, w = 3, b = 1",),
     ),
     Exercise(
         "matmul_backward",
