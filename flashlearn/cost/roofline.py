@@ -58,5 +58,5 @@ def intensities(title: str, table: Mapping[tuple[int, int], Placement]) -> str:
     for N in lengths:
         cells = (table[N, D] for D in dims)
         numbers = (f"{at.intensity:6.0f}{' *'[at.bound == 'compute-bound']}    " for at in cells)
-        lines.append(f"{f'N = {N}':>40}    " + "".join(numbers))
+        lines.append(f"{f'N = {N}':40}    " + "".join(numbers))
     return "\n".join(lines)
