@@ -1,28 +1,28 @@
-"""Time `flash_attention` beside PyTorch's attention backends and, where installed, FlashAttention-4, on one GPU.
+"""Time `flash_attention` next to PyTorch's attention backends and, where installed, FlashAttention-4, on one GPU.
 
     python benchmarks/gpu_attention.py --commit $(git rev-parse --short HEAD)      all, and on an H200 the file below
     python benchmarks/gpu_attention.py --table flashlearn/measurements/gpu_attention_h200.json    its tables and targets
     python benchmarks/gpu_attention.py --parts speed --dtype float16 --lengths 4096 16384    a part
 
 speed       TFLOP/s forward and backward: D 64 and 128, N 512 to 16384, causal and not; hidden size 2048, 16384 tokens
-sustained   as speed, N 4096 and 16384, of a GPU that has been at work for 150 ms, beside cuDNN and FlashAttention-4
+sustained   as speed, N 4096 and 16384, after 150 ms of work, next to cuDNN and FlashAttention-4
 memory      peak bytes of forward and backward of one layer, N 1024 to 131072
 gqa         as speed, with four query heads to a head of K and V
 dims        as speed, with D 96, 192 and 256, and N 4096
-order       ours, with `torch.use_deterministic_algorithms(True)` beside ours without
+order       ours, with `torch.use_deterministic_algorithms(True)` next to ours without
 decoding    one query against N keys: microseconds, as called and in a CUDA graph, and GB/s of K and V
 first-call  seconds until the first result, with empty caches of compiled kernels and with filled, the median of three
 
-FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs. All
-backends of a row run in every round, in another order each time, so that none always follows the same one. Of a call
-below a millisecond the lowest of three medians counts, since the seconds in which other programs slow down the host are
-nobody's, and of a longer one the middle one of five (before 2026-11-23 there was one). Each
-follows a pause and is over before the GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work.
-(Before 2026-11-27 long calls were measured around these steps, and when a step came told which of two was ahead.)
-"sustained" has the rates after them. As called, decoding is mostly the host's work, which has slow minutes: ours,
-FlashAttention-2 and cuDNN are measured in five passes, spread over the run, and the lowest median of each counts.
-Every result is compared with PyTorch's in float32 before it is timed. Times are those of the operator as called:
-launch overhead counts where the GPU has to wait for it.
+FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs. All backends
+of a row run in every round, in another order each time, so that none always follows the same one. For a call below a
+millisecond the lowest of three medians counts, since other programs slow down the host for seconds at a time. For a
+longer one the middle one of five counts (before 2026-11-23 there was one). Each follows a pause and is over before the
+GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work. (Before 2026-11-27 long calls were
+measured around these steps, and the time of a step decided which of two was ahead.) "sustained" has the rates after
+them. As called, decoding is mostly the host's work, which has slow minutes. So ours, FlashAttention-2 and cuDNN are
+measured in five passes, spread over the run, and the lowest median of each counts. Every result is compared with
+PyTorch's in float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU
+has to wait for it.
 
 The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
 it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes;

@@ -107,7 +107,7 @@ def verse(alphabet: str, tokens, sizes: dict) -> dict:
     """Trained until it writes something like verse, with PyTorch's attention and with ours, the same weights and batches.
 
     The last tenth of the text is held out. Of each: losses of every step, validation losses every so many steps, texts
-    after `samples` steps and of the best checkpoint, all drawn from one seed. Beside them: what counting 5-grams gives.
+    after `samples` steps and of the best checkpoint, all drawn from one seed. Next to them: the loss of a 5-gram model.
     """
     given, split = sizes["verse"], len(tokens) * 9 // 10
     learnt, held_out = tokens[:split], tokens[split:]
@@ -154,7 +154,7 @@ def trained(model: GPT, alphabet: str, learnt, held_out, given: dict) -> dict:
 
 @torch.no_grad()
 def held_out_loss(model: GPT, held_out, given: dict) -> float:
-    """Nats per character of what was held out, in windows side by side; what is left at the end is not read."""
+    """Nats per character of what was held out, in adjacent windows; what is left at the end is not read."""
     windows = held_out[: (len(held_out) - 1) // given["context"] * given["context"] + 1]
     x, y = (t.view(-1, given["context"]) for t in (windows[:-1], windows[1:]))
     with torch.autocast(DEVICE, dtype=torch.bfloat16):

@@ -1,11 +1,11 @@
-"""Time every version of the ladder of notebook 14 on one GPU, each beside the one before it.
+"""Time every version of the ladder of notebook 14 on one GPU, each next to the one before it.
 
     python benchmarks/gpu_ladder.py --commit $(git rev-parse --short HEAD)     a table, and flashlearn/measurements/gpu_ladder.json
     python benchmarks/gpu_ladder.py --table flashlearn/measurements/gpu_ladder.json
 
 float16, hidden size 2048, 16384 tokens in all, medians; FLOPs as in gpu_attention.py. Every result is compared with
-PyTorch's before it is timed. "standard" is softmax(Q K^T) V in PyTorch, with S and P in memory; "matmul" the product
-of two matrices of 8192 x 8192, the most that this card gave to anybody on that day. Takes about two minutes.
+PyTorch's before it is timed. "standard" is softmax(Q K^T) V in PyTorch, with S and P in memory. "matmul" is the product
+of two matrices of 8192 x 8192, the highest rate of this card on that day. Takes about two minutes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def forward_row(D: int, N: int, causal: bool) -> dict:
 
 
 def backward_row(D: int, N: int, causal: bool) -> dict:
-    """TFLOP/s of the two-sweep kernels and of what the op picks."""
+    """TFLOP/s of the two-pass kernels and of what the op picks."""
     from flashlearn.fast.api import flash_attention
     from flashlearn.kernels import attention_backward, attention_forward
 
@@ -100,7 +100,7 @@ def backward_row(D: int, N: int, causal: bool) -> dict:
 def sweep_row(D: int, N: int = 4096, rounds: int = ROUNDS) -> dict:
     """TFLOP/s of the version "blocks", causal, for every candidate; the compiler's words where one does not fit.
 
-    Of each the lowest median of some rounds in which all take turns: so close are they that the order would decide.
+    The lowest median of some rounds counts for each. All alternate in a round: they are so close that the order would decide.
     """
     from triton.runtime.errors import OutOfResources
 

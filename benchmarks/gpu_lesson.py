@@ -8,9 +8,10 @@ alone       O = (Q K^T) V, 64 queries for each SM; the group that multiplies ask
 shared      the same, 128 queries: one warp loads, two groups multiply
 attend      the same with the online softmax: attention
 
-float16, D 64, 65536 keys, one program for each SM, so that nobody hides its waiting: nanoseconds for each tile of 64
-keys, from medians, the lowest of three rounds in which all take turns. Every result is compared with PyTorch's in float32
-before it is timed; without the softmax all numbers are whole, and it must be the same. Takes a minute.
+float16, D 64, 65536 keys, one program for each SM, so that no other program hides its waiting. Nanoseconds for each
+tile of 64 keys, from medians, the lowest of three rounds in which all alternate. Every result is compared with
+PyTorch's in float32 before it is timed; without the softmax all numbers are whole, and it must be the same. Takes a
+minute.
 """
 
 from __future__ import annotations

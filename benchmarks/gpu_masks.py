@@ -1,14 +1,14 @@
-"""Time `flash_attention` with a window and with documents beside flex, PyTorch's varlen and FlashAttention-4, on one GPU.
+"""Time `flash_attention` with a window and with documents next to flex, PyTorch's varlen and FlashAttention-4, on one GPU.
 
     python benchmarks/gpu_masks.py --commit $(git rev-parse --short HEAD)     all; on an H200 gpu_masks_h200.json
     python benchmarks/gpu_masks.py --table flashlearn/measurements/gpu_masks_h200.json       a recorded run, as a table
 
-window       causal, every query sees itself and the 1,023 keys before it, N 16384
+window       causal, every query attends to itself and the 1,023 keys before it, N 16384
 documents    causal, 16 documents of 64 to 3,000 tokens, 1,024 on average, packed into 16,384
 
-D 128, 16 heads, float16 and bfloat16, TFLOP/s forward and backward, as in gpu_attention.py: medians, the lowest of three
-rounds, each in another order, and every result compared with PyTorch's in float32 before it is timed. FLOPs are
-those of what is *seen*: 4 H D for a query and a key that it sees, 2.5 times as much backward.
+D 128, 16 heads, float16 and bfloat16, TFLOP/s forward and backward, as in gpu_attention.py: medians, the lowest of
+three rounds, each in another order. Every result is compared with PyTorch's in float32 before it is timed. FLOPs are
+those of visible pairs: 4 H D for a query and a key that it attends to, 2.5 times as much backward.
 
 ours         flash_attention(q, k, v, causal=True, window=... or documents=...)
 flex         flex_attention, compiled for the sizes, its block mask made beforehand
@@ -36,7 +36,7 @@ from side_by_side.backends import OURS, Rejected, compile_flex, heard, reason
 from torch import Tensor
 
 NAMES = (OURS, "flex", "varlen", "fa4")
-WINDOW = 1024  # keys that a query sees
+WINDOW = 1024  # keys that a query attends to
 LENGTHS = (64, 3000, 128, 200, 1600, 333, 450, 2500, 512, 700, 1200, 64, 900, 1111, 1622, 2000)  # 1024 on average
 
 
@@ -53,7 +53,7 @@ class Setting(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """Queries and keys that they see."""
+        """Pairs of a query and a key that it attends to."""
         if self.mask == "window":
             within = min(self.window, self.N)
             return within * (within + 1) // 2 + (self.N - within) * within

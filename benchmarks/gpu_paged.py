@@ -1,9 +1,9 @@
-"""Time `flash_attention_paged` in decoding beside other attention over pages, in CUDA graphs, on one GPU.
+"""Time `flash_attention_paged` in decoding next to other attention over pages, in CUDA graphs, on one GPU.
 
     python benchmarks/gpu_paged.py --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_paged.py --table flashlearn/measurements/gpu_paged_h200.json     its table and targets
 
-One new query for each of 1, 16 and 128 sequences; H 32/8, D 128, float16; 128 to 65,536 keys, the same number for all
+One new query for each of 1, 16 and 128 sequences; H 32/8, D 128, float16. 128 to 65,536 keys, the same number for all
 ("uniform"), or most of them short ("skewed"). Microseconds of a call, and GB/s of K and V.
 
 flashlearn       pages of 256 keys; "flashlearn 64" and "flashlearn 16": smaller pages
@@ -13,11 +13,12 @@ fa4              FlashAttention-4's `flash_attn_varlen_func` with a `page_table`
 flashinfer       FlashInfer's `BatchDecodeWithPagedKVCacheWrapper`, pages of 16; its plan is made outside of the graph
 dense            yardsticks, uniform lengths only: `attention_decode` and PyTorch's attention on a cache in one piece
 
-A call of a graph is one of several layers, each with pages of its own in random order: at most 32, as many as fit in 20 GB,
-and no fewer than need more than the L2 cache holds. So K and V come from memory, as they do in a model. A graph has at least
-8 calls, since to start one takes as long as a short call: of fewer layers each is called more than once. Every result is compared with PyTorch's in
-float32 before it is timed. `plans` has times of our kernel cut and launched in other ways. The JSON is written after every
-row; no row is begun after --minutes, and what cannot be imported, or rejects, is recorded with its reason.
+A call of a graph is one of several layers, each with pages of its own in random order. There are at most 32, all in 20
+GB, and together they need more than the L2 cache holds. So K and V come from memory, as they do in a model. A graph has
+at least 8 calls, since to start one takes as long as a short call: of fewer layers each is called more than once. Every
+result is compared with PyTorch's in float32 before it is timed. `plans` has times of our kernel cut and launched in
+other ways. The JSON is written after every row; no row is begun after --minutes, and what cannot be imported, or
+rejects, is recorded with its reason.
 """
 
 from __future__ import annotations
@@ -258,7 +259,7 @@ def bind_dense(name: str, problem: Problem) -> Calls:
 
 
 def check(name: str, problem: Problem, got: Tensor) -> None:
-    """Reject to time what is wrong: some sequences of the first layer beside PyTorch in float32."""
+    """Do not time wrong results: compare some sequences of the first layer with PyTorch in float32."""
     order = sorted(range(problem.setting.B), key=problem.lengths.__getitem__)
     for b in {order[0], order[len(order) // 2], order[-1]}:
         q, n = problem.layers[0].q[b].float(), problem.lengths[b]

@@ -1,4 +1,4 @@
-"""Time ring attention over the GPUs of a host, beside one GPU and PyTorch's `context_parallel`.
+"""Time ring attention over the GPUs of a host, next to one GPU and PyTorch's `context_parallel`.
 
     torchrun --nproc-per-node 2 benchmarks/gpu_ring.py --commit $(git rev-parse --short HEAD)
     python benchmarks/gpu_ring.py --table flashlearn/measurements/gpu_ring_h200x2.json     its table and targets
@@ -97,7 +97,7 @@ def order_of(name: str) -> str:
 def once(
     attend: Callable, leaves: list[Tensor], do: Tensor, results: bool = False
 ) -> tuple[float, float, list[Tensor]]:
-    """Milliseconds of one pass forward and backward, begun by all GPUs together; o, dq, dk and dv if asked for."""
+    """Milliseconds of one pass forward and backward, begun by all GPUs together; o, dq, dk and dv if requested."""
     marks = [Mark() for _ in range(3)]
     synchronize()
     dist.monitored_barrier(GLOO)
@@ -175,7 +175,7 @@ def measure(name: str, N: int, shares: list[Tensor]) -> tuple[dict, list[Tensor]
 def in_context(name: str, N: int, P: int) -> tuple[dict, list[Tensor], Tensor]:
     """`measure`, for PyTorch's inside its context, and which tokens a share holds.
 
-    PyTorch is told of the positions alone, and what it makes of them says which tokens are to be this GPU's.
+    PyTorch gets the positions alone, and its result says which tokens are this GPU's.
     """
     if name != "context_parallel":
         tokens = tokens_of(dist.get_rank(), P, N, order_of(name))
@@ -271,7 +271,7 @@ def check_small(rank: int, P: int) -> float:
 
 
 def targets(results: dict) -> list[str]:
-    """What was asked for, and whether it is so, a line for each row and target."""
+    """A line for each row and target: the goal, and whether it is met."""
     lines = []
     for row in results["rows"]:
         if row["N"] < FROM or "zigzag" not in row:

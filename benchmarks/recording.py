@@ -54,7 +54,7 @@ def provenance(commit: str | None) -> dict:
 
 
 def commits(row: dict, results: dict, names: Iterable[str]) -> dict[str, str]:
-    """{backend: commit} of what was measured in a row, so that rows of several runs can stand in one record."""
+    """{backend: commit} of what was measured in a row, so that one record can have rows of several runs."""
     return {name: results["provenance"]["commit"] for name in names if row.get(name)}
 
 

@@ -32,7 +32,7 @@ q, k, v, do = torch.randn(4, 1, 1, 16, 4, generator=torch.Generator().manual_see
 
 
 def both(block_q, block_k):
-    """FlashAttention-1 and -2 side by side, as the tiling explorer shows them."""
+    """FlashAttention-1 and -2 next to each other, as the tiling explorer shows them."""
     versions = {"v1": fl.tiled_attention_v1_steps, "v2": fl.tiled_attention_v2_steps}
     return {name: steps(q, k, v, block_q=block_q, block_k=block_k) for name, steps in versions.items()}
 

@@ -327,7 +327,7 @@ def test_a_memory_of_no_matrices_is_rejected(given, made, shapes, error, message
 
 def test_what_is_no_span_is_rejected():
     hbm = HBM({"Q": torch.zeros(4, 2)}, {}, {"Q": (4, 2)})
-    with pytest.raises(TypeError, match=re.escape("expected a span (start, stop) of Q, got 2")):
+    with pytest.raises(TypeError, match=re.escape("expected a range (start, stop) of Q, got 2")):
         hbm.load("Q", 2)
     with pytest.raises(KeyError, match="expected a matrix, one of .*'Q'.*, got 'X'"):
         hbm.fill("X")

@@ -113,8 +113,8 @@ X = torch.tensor([[1.0, -2.0, 0.5], [3.0, 0.25, -7.0]], dtype=torch.float64)
         (X[None], "dimensions too many"),
         (torch.where(X > 2, math.nan, X), "NaN in 1 of 6 entries, and all others are right"),
         (torch.where(X > 2, math.inf, X), "infinities in 1 of 6 entries: something overflows"),
-        (torch.where(X > 2, -math.inf, X), "-inf stands in 1 of 6 entries, where a number is expected"),
-        (X * torch.tensor([[1.0], [0.0]]), "all is right but row 1, where 0 stands"),
+        (torch.where(X > 2, -math.inf, X), "-inf is in 1 of 6 entries, where a number is expected"),
+        (X * torch.tensor([[1.0], [0.0]]), "all is right but row 1 (0 there)"),
         (X * torch.tensor([[2.0], [3.0]]), "up to a factor of its own"),
         (X.clone(), ""),
         (X.sin(), ""),
@@ -129,7 +129,7 @@ def test_whole_numbers_and_minus_inf():
     assert "one too many: 7 came back, 6 is expected" in compare(7, 6)
     assert "whole number" in compare(6.09, 6) and compare(9, 6) == ""
     hidden = torch.tensor([[1.0, -math.inf, -math.inf], [2.0, 3.0, 4.0]])
-    assert "-1e+04 stands in every place where -inf is expected" in compare(hidden.clamp(min=-1e4), hidden)
+    assert "-1e+04 is in every place where -inf is expected" in compare(hidden.clamp(min=-1e4), hidden)
     shown = torch.tensor([[1.0, 5.0, -math.inf], [2.0, 3.0, 4.0]])
     assert "-inf is missing in 1 of 6 entries" in compare(shown, hidden)
 

@@ -5,10 +5,10 @@
     python tools/compile_table.py --gpu 75 --gpu 86       for these compute capabilities, times ten, only
     python tools/compile_table.py --triton FOLDER         by the Triton that is installed in a folder of its own
 
-A case is the op's own way, forward, backward, in order or not, or decoding, or with masks all three, on a GPU that `flashlearn.compiler.compile_only` answers for: what is
-compiled is what the dispatcher picks there. It fails if a kernel does not compile or does not fit into shared memory.
-The table holds for every kernel the bytes of shared memory of a program, and of a thread the bytes that found no
-register ("spilled"). All of it takes some minutes on 16 cores.
+A case is a call of the op: forward, backward (deterministic or not) or decoding, or with masks all three. Its GPU is
+one of `flashlearn.compiler.compile_only`, and the kernels are those that the dispatcher picks there. It fails if a
+kernel does not compile or does not fit into shared memory. The table holds for every kernel the bytes of shared memory
+of a program, and of a thread the bytes that found no register ("spilled"). All of it takes some minutes on 16 cores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MASKED = tuple(
     Case(*values)
     for values in itertools.product((80, 90), ("windows", "options"), ("float16",), (64, 128, 256), (True,))
 )
-# backward where deterministic algorithms are asked for; and with a window of packed documents
+# backward where deterministic algorithms are set; and with a window of packed documents
 ORDERED = tuple(
     Case(90, "in order", *values) for values in itertools.product(("float16",), (64, 128, 192, 256), (False, True))
 )
@@ -114,7 +114,7 @@ def compile_here(cases: list[Case]) -> Iterator[Kernels]:
     torch.cuda.get_device_properties = lambda device=None: properties
     torch.cuda.is_current_stream_capturing = lambda: False
     target: Any = sys.modules["flashlearn.core.target"]
-    target.check_device = lambda *_: None  # tensors lie on the CPU
+    target.check_device = lambda *_: None  # tensors are on the CPU
     for case in cases:
         launches.clear()
         call(operators, torch, case)
@@ -176,7 +176,7 @@ def call_masked(operators, torch, case: Case) -> None:
     operators.run_forward(q, k, v, options)
     operators.run_backward(do, q, k, v, do, lse, None, options, options.changes_scores)
     long = torch.empty(1, H, 8192, case.D, dtype=q.dtype)
-    if case.gpu == 90:  # launches depend on how many keys are seen
+    if case.gpu == 90:  # launches depend on how many keys are attended to
         operators.run_forward(long, long, long, options._replace(left=None))
     operators.run_forward(q[:, :, :1], long, long, options._replace(offsets=None))
     torch.use_deterministic_algorithms(False)

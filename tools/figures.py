@@ -4,7 +4,7 @@
     python -m tools.figures 03 07    of these alone
 
 A file is named after its notebook and its place there: `03-2.svg` is the second picture of notebook 03. Of a run it is the
-step that stands for the whole; `03-2-step1.svg` and so on are its first and its last step, and those that ask a question.
+step that represents the whole; `03-2-step1.svg` and so on are its first and its last step, and those that ask a question.
 """
 
 from __future__ import annotations

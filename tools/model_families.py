@@ -232,7 +232,7 @@ def judge(family: str, head: str, name: str) -> Row:
 
 
 def differences(eager: PreTrainedModel, model: PreTrainedModel) -> list[str]:
-    """What differs: logits without padding and with it on each side, and whether earlier tokens see later ones."""
+    """What differs: logits without padding and with it on each side, and whether earlier tokens attend to later ones."""
     wrong = []
     for side in (None, "left", "right"):
         want, got = (logits(which, batch(side)) for which in (eager, model))

@@ -32,7 +32,7 @@ CHECKS = (["make", "lint"], ["make", "test"], ["make", "test-slow"])
 
 
 class Moves(NamedTuple):
-    """What became of the pins: name -> (old, new), names of new and of dropped ones, and of those nobody asked for."""
+    """Changes of the pins: name -> (old, new), names of new and of dropped ones, and of those that nothing requires."""
 
     moved: dict[str, tuple[str, str]]
     added: dict[str, str]
@@ -48,8 +48,8 @@ def canonical(name: str) -> str:
 def move(text: str, versions: Mapping[str, str]) -> tuple[str, Moves]:
     """constraints.txt with the versions that pip found, {canonical name: version}, and what changed.
 
-    Pins of the first block of pins are those that every platform needs: what pip found and no line names is added
-    there, and what pip did not find is dropped there. Elsewhere such lines stay.
+    The first block has the pins that every platform needs. What pip found and no line names is added there, and what
+    pip did not find is dropped there. Elsewhere such lines stay.
 
     >>> move("# pins\\n\\na==1\\ngone==1\\n\\n# there\\nb==1; sys_platform == 'win32'\\n", {"a": "2", "new": "3"})[0]
     "# pins\\n\\na==2\\nnew==3\\n\\n# there\\nb==1; sys_platform == 'win32'\\n"
@@ -101,10 +101,10 @@ def told(moves: Moves) -> str:
     """What changed, in words."""
     lines = [f"{name} {old} -> {new}" for name, (old, new) in moves.moved.items()]
     lines += [f"{name} {version} is new" for name, version in moves.added.items()]
-    lines += [f"{name} is asked for no longer" for name in moves.dropped]
+    lines += [f"{name} is no longer required" for name in moves.dropped]
     lines = lines or ["nothing newer"]
     if moves.untouched:
-        lines.append(f"not asked for on this machine, and left as they are: {', '.join(moves.untouched)}")
+        lines.append(f"not required on this machine, and left as they are: {', '.join(moves.untouched)}")
     return "\n".join(lines)
 
 

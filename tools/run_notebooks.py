@@ -3,9 +3,9 @@
     python tools/run_notebooks.py                      all of notebooks/
     python tools/run_notebooks.py notebooks/03*.ipynb  some
 
-Widget views are dropped from the stored outputs (their ids are random, and a page that cannot run them
-shows an error in their place); the picture and the text beside them stay. Every run is stored as an animated PNG, a
-long one too. A notebook that comes out as it was is not written.
+Widget views are dropped from the stored outputs: their ids are random, and a page that cannot run them shows an error
+in their place. The picture and the text next to them stay. Every run is stored as an animated PNG, a long one too. A
+notebook that comes out as it was is not written.
 """
 
 import os

@@ -1,10 +1,10 @@
 """`flash_attention`, PyTorch's five implementations and, where installed, FlashAttention-4, each as a call to be timed.
 
-A backend is timed as a user calls it, but without `with sdpa_kernel(...)`, which belongs to the choice of the
-backend and costs as much as a short kernel: it is entered once, around the timing.
+A backend is timed as a user calls it, but without `with sdpa_kernel(...)`. That belongs to the choice of the backend
+and costs as much as a short kernel, so it is entered once, around the timing.
 
 flex is compiled anew for every setting, with static sizes. Compiled for sizes that may change it is up to a quarter
-slower, which would not be a fair comparison; and compiling 168 kernels one after the other takes half an hour. So
+slower, which would not be a fair comparison. Compiling 168 kernels one after another takes half an hour. So
 `compile_flex` has many processes fill the compiler's cache first, and every compilation here is then a look-up.
 """
 
@@ -136,7 +136,7 @@ def compile_flex(warm: Callable, settings: Sequence, workers: int | None = None)
 
 @contextlib.contextmanager
 def heard() -> Iterator[list[str]]:
-    """What PyTorch warns about inside: it tells in warnings why a backend is not available."""
+    """PyTorch's warnings inside: they say why a backend is not available."""
     words: list[str] = []
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")  # each text once

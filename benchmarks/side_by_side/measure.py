@@ -63,7 +63,7 @@ def gqa_settings(dtypes: Iterable[str]) -> list[Setting]:
 
 
 def sustained_settings(dtypes: Iterable[str]) -> list[Setting]:
-    """Long rows, of a GPU that is at work all the time."""
+    """Long sequences, at sustained clocks."""
     return speed_settings(dtypes, (4096, 16384))
 
 
@@ -79,7 +79,7 @@ def order_settings(dtypes: Sequence[str]) -> list[Setting]:
 
 
 def decoding_settings(dtypes: Iterable[str]) -> list[Setting]:
-    """One new query against a cache of N keys. Not causal: aligned to the bottom right it sees every key."""
+    """One new query against a cache of N keys. Not causal: aligned to the bottom right it attends to every key."""
     return [
         Setting(D, N, False, dtype, B, 32, H_kv, 1)
         for dtype in dtypes
@@ -117,7 +117,7 @@ def inputs(setting: Setting, device: str, grads: bool = True) -> list[Tensor]:
 
 
 def reference(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool) -> list[Tensor]:
-    """o, and dq, dk, dv where gradients are asked for: PyTorch in float32, heads repeated."""
+    """o, and dq, dk, dv where gradients are requested: PyTorch in float32, heads repeated."""
     wide = [t.detach().float().requires_grad_(t.requires_grad) for t in (q, k, v)]
     repeated = [t.repeat_interleave(q.shape[1] // t.shape[1], 1) if t.shape[1] < q.shape[1] else t for t in wide]
     o = torch.nn.functional.scaled_dot_product_attention(*repeated, is_causal=causal)
@@ -133,7 +133,7 @@ def check(names: Sequence[str], got: Sequence[Tensor], want: Sequence[Tensor], d
 
 
 def median_ms(call: Callable) -> float:
-    """Median milliseconds of a call on the GPU that has rested, the L2 cache flushed before each."""
+    """Median milliseconds of a call after a pause, the L2 cache flushed before each."""
     from triton.testing import do_bench
 
     time.sleep(PAUSE)
@@ -147,7 +147,7 @@ def median_ms(call: Callable) -> float:
 
 
 def sustained_ms(call: Callable) -> float:
-    """The same of a GPU that has been at work, call after call, and has lowered its clock to keep to its power.
+    """The same at sustained clocks: after call upon call the GPU has lowered its clock to keep to its power.
 
     An H100 does so in two to four steps, 25 to 70 ms after it began, later where a kernel draws less. Calls counted on both
     sides of a step would tell which came first.
@@ -217,11 +217,11 @@ def side_by_side(
     """A row: the setting, milliseconds of every backend, and "reasons" for every None.
 
     A backend that rejects the setting, or is wrong, is None; else {"forward", "backward"}. Of the backends named in
-    `graphs` also "graph", and, if asked for, "host": what of a forward call the CPU does before it is free again.
-    All backends are measured in each round, every round in another order (`sequence`): a shared host has slow seconds, and
-    a kernel runs at a lower clock after one that draws much power. Of short calls the lowest median of `rounds` counts,
-    of longer ones the middle one of LONG_ROUNDS; with rounds = 1, and above SLOW, there is one. sustained: as `sustained_ms`
-    has them, not `median_ms`.
+    `graphs` also "graph", and, if requested, "host": the CPU's time of a forward call until it is free again. All
+    backends are measured in each round, every round in another order (`sequence`). A shared host has slow seconds, and
+    a kernel runs at a lower clock after one that draws much power. For short calls the lowest median of `rounds`
+    counts, for longer ones the middle one of LONG_ROUNDS. With rounds = 1, and above SLOW, there is one. sustained: at
+    sustained clocks (`sustained_ms`), not `median_ms`.
     """
     timed = partial(_timed, milliseconds=sustained_ms) if sustained else _timed
     tensors = inputs(setting, device, grads=backward)

@@ -1,4 +1,4 @@
-"""Where the warps that compute stand in a round: the profiler's samples of them, by what the instruction there is for."""
+"""The instructions at which computing warps are in an iteration: the profiler's samples, by the purpose of the instruction."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stands(kernel: Sequence[Instruction]) -> dict[str, float]:
 
 
 def rounds(kernel: Sequence[Instruction]) -> list[set[int]]:
-    """The innermost loops with products, as places in the listing: natural loops, so that a wait's code that lies elsewhere belongs to
+    """The innermost loops with products, as places in the listing: natural loops, so that a wait's code elsewhere belongs to
     the loop that it returns to."""
     loops = [loop for loop in _loops(kernel) if any("HGMMA" in kernel[index].words for index in loop)]
     return [loop for loop in loops if not any(other < loop for other in loops)]

@@ -8,16 +8,16 @@
     two pass   softmax is online: keys first, then values; S stays on chip       reads K once, V once
     one pass   softmax times V is online too: one loop over keys and values      reads K once, V once
 
-The algorithm before (`flashlearn.algorithms.softmax`) normalised one row of scores. What is new: the scores are made here
-(q.k), so they need not be stored, and softmax is followed by a product with V, so its division can wait.
-In two_pass and one_pass each query is a program of its own: all run in lock-step, a step for every
-`block_k` keys, and each reads the keys and values for itself. Queries share them from `flashlearn.algorithms.tiled` on.
+The algorithm before (`flashlearn.algorithms.softmax`) normalised one row of scores. What is new: the scores are made
+here (q.k), so they need not be stored, and softmax is followed by a product with V, so its division can wait. In
+two_pass and one_pass each query is a program of its own, which reads the keys and values for itself. All run in
+lock-step, one step for every `block_k` keys. Queries share them from `flashlearn.algorithms.tiled` on.
 
-q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D) with H_q a multiple of H_kv, in float16, bfloat16,
-float32 or float64; the output is shaped and typed as q. `causal` lets query i attend to the keys j <= i + N_k - N_q
-(the last query attends to all), `window` = (left, right) those from i + N_k - N_q - left to i + N_k - N_q + right, None for
-no limit on a side (see `flashlearn.core.mask`); `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`, `softcap`,
-`alibi` and `sinks` are those of `flashlearn.core.options.More`. Computed in float32, float64 for float64.
+q is (B, H_q, N_q, D), k and v are (B, H_kv, N_k, D) with H_q a multiple of H_kv. They are float16, bfloat16, float32 or
+float64, and the output is shaped and typed as q. With `causal` query i attends to the keys j <= i + N_k - N_q, and the
+last query to all. With `window` = (left, right) it attends to those from i + N_k - N_q - left to i + N_k - N_q + right;
+None is no limit on a side (see `flashlearn.core.mask`). `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`,
+`softcap`, `alibi` and `sinks` are those of `flashlearn.core.options.More`. Computed in float32, float64 for float64.
 
 NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V reaches all queries that are multiplied with its
 block: in standard_attention every query. One in K or V reaches their gradients. Keys outside of `key_range` may hold anything.
@@ -144,9 +144,9 @@ def one_pass_attention_steps(
     acc_i = acc_{i-1} exp(m_{i-1} - m_i) + exp(s_i - m_i) v_i                        then o = acc_N / l_N
     o'_i  = o'_{i-1} exp(m_{i-1} - m_i) l_{i-1} / l_i + exp(s_i - m_i) / l_i v_i     if `normalised`
 
-    The second form has o', the attention over the keys so far, as `values["o'"]` in place of `values["acc"]`, and as
-    `values["P"]` the weights of the new keys, divided by l_i as the values are multiplied by them; `values["factor"]` is what the old acc or o' was
-    multiplied by. `operations` counts what one query did in this step besides matrix products;
+    The second form has o', the attention over the keys so far, as `values["o'"]` in place of `values["acc"]`. There
+    `values["P"]` has the weights of the new keys, divided by l_i. `values["factor"]` is the factor of the old acc or
+    o'. `operations` counts the operations of one query in this step, without matrix products;
     `flashlearn.cost.operations` adds them up. The lines are those of FA-2, Algorithm 1, for all queries at once.
     """
     p = Problem.of(q, k, v, **more)

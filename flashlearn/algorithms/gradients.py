@@ -1,15 +1,15 @@
 """Gradients by hand: of a matrix product, of softmax, and of attention with its N x N matrices stored.
 
-A gradient is written as a d before the name: dX has the shape of X and holds, for every entry of X, how fast
-the loss (one number) changes with that entry. A backward function gets the gradient of a result and returns
-the gradients of what went in, without ever building a Jacobian:
+A gradient is written as a d before the name. dX has the shape of X: the rate at which the loss, one number, changes
+with each entry of X. A backward function gets the gradient of a result and returns the gradients of what went in,
+without ever building a Jacobian:
 
     Y = X W              dX = dY W^T                      dW = X^T dY
     P = softmax(S)       dS = P o (dP - delta)            delta = rowsum(P o dP), one number a row
     O = P V              dP = dO V^T                      dV = P^T dO
     S = scale Q K^T      dQ = scale dS K                  dK = scale dS^T Q
 
-What may stand between the product and softmax (softcap, slopes), and sinks, have theirs in `flashlearn.core.scores`.
+The gradients of softcap and slopes, which come between the product and softmax, and of sinks are in `flashlearn.core.scores`.
 `o` is the product entry by entry. `contract_steps` is the long way, with the Jacobian, for the picture.
 
 Inputs are in float16, bfloat16, float32 or float64 and gradients come back in that dtype; products and sums
@@ -138,11 +138,10 @@ def attention_backward(
 ) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:  # fmt: skip
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
-    do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D); returns dq, dk, dv shaped and typed as q, k, v, then
-    the gradient of `sinks`, then that of `alibi`, each (H_q,), if these were given.
-    `stored` is P as the forward pass left it, (B, H_q, N_q, N_k): P is then not made again, nor S unless `softcap` asks
-    for it, as autograd does.
-    ValueError or TypeError as in `flashlearn.algorithms.attention`, and if do is not shaped and typed as q, or stored as S.
+    do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D). Returns dq, dk, dv shaped and typed as q, k, v, then the
+    gradients of `sinks` and of `alibi`, each (H_q,), if these were given. `stored` is P as the forward pass left it,
+    (B, H_q, N_q, N_k): P is then not made again, nor S unless `softcap` asks for it, as autograd does. ValueError or
+    TypeError as in `flashlearn.algorithms.attention`, and if do is not shaped and typed as q, or stored as S.
     """
     steps = attention_backward_steps(do, q, k, v, causal=causal, window=window, scale=scale, stored=stored, **more)
     return run(steps)

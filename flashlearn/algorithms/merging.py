@@ -4,8 +4,8 @@
 
 Each lse_s is a score and each o_s a value: this is softmax attention over the parts. What changed from `merge` of
 `flashlearn.algorithms.softmax`: a part is kept as its result o and one number, in place of m, l and an undivided sum.
-Keys may thus be cut in any way, and each part be computed by any kernel, on any machine: a shared prefix apart from the
-rest, a long cache in pieces, a ring of GPUs.
+So keys may be cut in any way, and each part may be computed by any kernel on any machine. Examples are a shared prefix,
+a long cache in pieces, a ring of GPUs.
 
 Source: the name and the convention are those of `merge_attentions` in xformers: lists of parts, and the natural logarithm.
 FlashInfer's `merge_state` takes logarithms to base 2, vLLM's `merge_attn_states` writes two parts into a third tensor.

@@ -30,7 +30,7 @@ from flashlearn.core.steps import Step, run
 
 
 class PagedOptions(TypedDict, total=False):
-    """Options of `paged_attention`, as those of `flashlearn.flash_attention_paged`, but for what is returned."""
+    """Options of `paged_attention`, as those of `flashlearn.flash_attention_paged`, except for those of what is returned."""
 
     cu_seqlens_q: Tensor | None
     causal: bool
@@ -47,14 +47,14 @@ class AllPagedOptions(PagedOptions, total=False):
 
 
 class PagedSequence(NamedTuple):
-    """One sequence: where its queries stand among all, which queries attend to which keys, and its pages in order."""
+    """One sequence: the positions of its queries among all, which queries attend to which keys, and its pages in order."""
 
     rows: Span
     mask: Mask
     pages: list[int]
 
     def visits(self, page: int) -> list[tuple[int, Span, Span]]:
-        """(j, keys, rows of the pool) of its pages that a query attends to, no more of each than is seen."""
+        """(j, keys, rows of the pool) of its pages that a query attends to, cut to the keys that are attended to."""
         seen = self.mask.keys((0, self.mask.N_q))
         found = []
         for j, (first, last) in self.mask.key_blocks((0, self.mask.N_q), page):

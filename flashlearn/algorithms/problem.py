@@ -23,7 +23,7 @@ PER_HEAD = {"sinks": "dsinks", "alibi": "dslopes"}
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """What every algorithm of attention needs to know besides its matrices, which only `HBM` hands out."""
+    """The inputs of every algorithm of attention except its matrices, which come from `HBM` alone."""
 
     sizes: Sizes
     options: AttentionOptions
@@ -78,7 +78,7 @@ class Problem:
         whole: bool = False,
         **shapes: tuple[int, ...],
     ) -> HBM:
-        """HBM with the inputs, and room for what is made; `shapes` of matrices besides those of `matrix_shapes`."""
+        """HBM with the inputs, and room for the results; `shapes` of matrices that are not in `matrix_shapes`."""
         per_head = {n: tuple(self.given[name].shape) for name in self.learned for n in (name, PER_HEAD[name])}
         return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, caption, whole=whole)
 

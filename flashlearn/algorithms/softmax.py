@@ -7,13 +7,13 @@
     online    finds maximum and sum together: two passes           2N reads, N writes
     blocked   the same, a block at a time; blocks merge as (m, l)  2N reads, N writes, N/block_size steps
 
-All take any shape (..., N) with at least one dimension, in float16, bfloat16, float32 or float64, and
-return that shape and dtype. `naive_softmax` computes in the dtype of `x`, because where it breaks is its
-lesson; the others keep m_i and l_i in float32 for the 16-bit types, as GPU kernels do.
+All take any shape (..., N) with at least one dimension, in float16, bfloat16, float32 or float64, and return that shape
+and dtype. `naive_softmax` computes in the dtype of `x`, so that it overflows where the lesson needs it. The others keep
+m_i and l_i in float32 for the 16-bit types, as GPU kernels do.
 
-At the edges: an entry of -inf gets weight 0; a row that is -inf throughout, or holds +inf or NaN, is NaN
-throughout, as in `torch.softmax` (only naive differs: a row with +inf is NaN there and 0 elsewhere); an
-empty row gives an empty row. Anything but a floating-point tensor is a TypeError.
+At the edges: an entry of -inf gets weight 0, and an empty row gives an empty row. A row that is -inf throughout, or has
++inf or NaN, is NaN throughout, as in `torch.softmax`. Only naive differs: with +inf a row is NaN there and 0 elsewhere.
+Anything but a floating-point tensor is a TypeError.
 
 Sources: online softmax is M. Milakov and N. Gimelshein, "Online normalizer calculation for softmax",
 2018 (arXiv:1805.02867), Algorithms 1 to 3 and section 3.1 for the merge.
@@ -164,7 +164,7 @@ def merge_tree(x: Rows, block_size: int) -> tuple[PerRow, PerRow]:
 
 
 def merge_tree_steps(x: Tensor, block_size: int) -> Iterator[Step]:
-    """One step per block, then one per merge; `values["parts"]` are the spans of x that were joined."""
+    """One step per block, then one per merge; `values["parts"]` are the ranges of x that were joined."""
     check_block(block_size)
     hbm = _memory(x)
     level = []  # (span, m, l) of every part, from left to right

@@ -6,11 +6,11 @@
     version 1    for each K_j, V_j: for each Q_i     O, m, l live in HBM: read, rescaled, written every time
     version 2    for each Q_i: for each K_j, V_j     acc, m, l stay on chip: O is divided and written once
 
-The algorithm before (`flashlearn.algorithms.attention`) gave every query its own pass over K and V. What is new: block_q
-queries share each K and V tile, so version 2 reads K and V ceil(N_q / block_q) times instead of N_q times, and version 1
-reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 2 swaps the loops of version 1: a row block is then
-finished by one program, so that the row blocks can run in parallel, nothing unfinished goes through HBM, and the division
-waits until the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
+The algorithm before (`flashlearn.algorithms.attention`) gave every query its own pass over K and V. What is new:
+block_q queries share each K and V tile. So version 2 reads K and V ceil(N_q / block_q) times instead of N_q times.
+Version 1 reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 2 swaps the loops of version 1. One
+program then finishes a row block: row blocks can run in parallel, nothing unfinished goes through HBM, and the division
+comes at the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
 
 Shapes, dtypes, options, and rows that attend to no key are as in `flashlearn.algorithms.attention`. A sink is a first term of
 every row, there before any key: m starts at it, l at 1, O and acc at 0, as its value is 0.
@@ -111,7 +111,7 @@ def _version_1(p: Problem, block_q: int, block_k: int, *, line_by_line: bool) ->
 
 
 def _visit(hbm: HBM, p: Problem, rows: Span, cols: Span, *, unfinished: bool) -> Iterator[tuple[int, dict[str, Any]]]:
-    """FA-1 Alg. 1, lines 8 to 13: after each its number, and what the reader of a step wants to see by then."""
+    """FA-1 Alg. 1, lines 8 to 13: after each its number and the values that a step shows by then."""
     K_j, V_j = hbm.loaded("K"), hbm.loaded("V")
     Q_i, O_i, l_i, m_i = (hbm.load(name, rows) for name in ("Q", "O", "l_i", "m_i"))  # line 8
     seen: dict[str, Any] = {"m_old": m_i, "l_old": l_i}
@@ -211,7 +211,7 @@ def sram_elements(block_q: int, block_k: int, D: int) -> int:
 
     2 block_q D + 2 block_k D + block_q block_k
 
-    The columns m_i and l_i, 2 block_q elements more and few beside the tiles, are left out, as in the paper's
+    The columns m_i and l_i, 2 block_q elements more and few compared with the tiles, are left out, as in the paper's
     rule; `sram_peak` counts them. For N = 5, d = 3 and M = 59: blocks (3, 5) need 18 + 30 + 15 = 63, blocks (3, 4)
     need 54.
     """
@@ -225,10 +225,10 @@ def paper_block_sizes(M: int, D: int) -> BlockSizes:
     """The paper's blocks for an SRAM of M elements: B_c = ceil(M / 4d), B_r = min(B_c, d); they may not fit.
 
     While B_r = B_c, each of Q_i, K_j, V_j and O_i takes a quarter of M, rounded up, and nothing is left for S_ij. Where
-    B_r = d < B_c, S_ij takes about a quarter and Q_i and O_i less: from M = 8 d^2 + 12 d - 3 on the blocks fit (d = 64 and
-    M = 98,304: 81,920), below that they may not. M = 59 and d = 3 give (3, 5), which needs 63; rounding down helps there,
-    not always: M = 64, d = 4 give (4, 4), 80.
-    Source: FA-1, Algorithm 1, line 1. ValueError if not even 1 x 1 blocks fit.
+    B_r = d < B_c, S_ij takes about a quarter and Q_i and O_i less. From M = 8 d^2 + 12 d - 3 on the blocks fit (d = 64
+    and M = 98,304: 81,920). Below that they may not. M = 59 and d = 3 give (3, 5), which needs 63; rounding down helps
+    there, not always: M = 64, d = 4 give (4, 4), 80. Source: FA-1, Algorithm 1, line 1. ValueError if not even 1 x 1
+    blocks fit.
     """
     _check_budget(M, D)
     block_k = math.ceil(M / (4 * D))
@@ -238,9 +238,9 @@ def paper_block_sizes(M: int, D: int) -> BlockSizes:
 def fitting_block_sizes(M: int, D: int) -> BlockSizes:
     """The largest blocks of the paper's form, B_r = min(B_c, d), that fit in an SRAM of M elements.
 
-    `sram_elements` is B^2 + 4dB for B = B_r = B_c up to d, and 2d^2 + 3d B_c beyond; solve it for the block.
-    ValueError if not even 1 x 1 blocks fit, which need 4d + 1 elements. Version 2 reads K and V once for each
-    Q block, as version 1 does Q and O for each K block: there, hand the two sizes over the other way round.
+    `sram_elements` is B^2 + 4dB for B = B_r = B_c up to d, and 2d^2 + 3d B_c beyond; solve it for the block. ValueError
+    if not even 1 x 1 blocks fit, which need 4d + 1 elements. Version 2 reads K and V once for each Q block, as version
+    1 does Q and O for each K block. So swap the two sizes for version 1.
     """
     _check_budget(M, D)
     block = math.isqrt(4 * D * D + M) - 2 * D

@@ -7,17 +7,17 @@
     two passes   dK and dV: K_j, V_j stay on chip, Q_i is loaded; dQ: Q_i stays, K_j, V_j are loaded   4 + 3 products
     fused        K_j, V_j stay, Q_i comes by; dQ_i is read, added to, written every time   5 products
 
-The algorithm before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass left
-one number per row, lse = log sum exp S, from which P comes back, up to rounding, and delta, another number per row,
-stands for the whole row of P o dP that softmax needs. Extra memory falls from O(N^2) to O(N).
+The algorithm before (`flashlearn.algorithms.gradients`) stored four N_q x N_k matrices. What is new: the forward pass
+stored one number per row, lse = log sum exp S. P is recomputed from it, up to rounding. Another number per row, delta,
+replaces the row of P o dP that softmax needs. Extra memory falls from O(N^2) to O(N).
 
-dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time: in the
-fused form several programs add to one dQ_i, which takes atomic additions; in two passes each result has one
-owner, for two products more. All batches and heads take each step together; a K/V head has one program for
-dK_j and dV_j, which goes through all query heads of its group.
+dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time. In the fused form
+several programs add to one dQ_i, with atomic additions. In two passes each result has one owner, for two products more.
+All batches and heads take each step together; a K/V head has one program for dK_j and dV_j, which goes through all
+query heads of its group.
 
-Shapes, dtypes, options and queries that attend to no key are as in `flashlearn.algorithms.attention`; blocks of any
-size will do, and a block that the mask hides wholly is never visited.
+Shapes, dtypes, options and queries that attend to no key are as in `flashlearn.algorithms.attention`. Blocks have any
+size, and a block that the mask hides wholly is never visited.
 
 Sources: FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2, which is the fused form;
 FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 4, for the mask and the scale.
@@ -188,7 +188,7 @@ def _probabilities(p: Problem, product: OnChip, lse_i: OnChip, rows: Span, cols:
 
     The mask may come after the exponential: no maximum is taken here that a hidden score could spoil. It also
     clears queries that attend to no key, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
-    needs its result, which stays on chip besides P.
+    needs its result, which stays on chip in addition to P.
     """
     capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
     kept = capped if p.scores.softcap is None else capped.copy("capped")

@@ -4,9 +4,9 @@
     attention_forward(q, k, v)               on the CPU; o and lse hold whatever memory held
     launches[0]                              Launched("attention_forward_kernel", (4, 8, 1), {...}, 49152, 64, 0)
 
-What is noted is what a user's GPU would get: the launcher's own choice of constants, grid and options, and what the
-compiler makes of them; a launch that asks for more shared memory than that GPU has raises Triton's own error. For a
-process of its own, in which kernels are compiled, not interpreted (TRITON_INTERPRET=0).
+It notes what a user's GPU would get: the launcher's choice of constants, grid and options, and the compiler's result. A
+launch that needs more shared memory than that GPU has raises Triton's own error. For a process of its own, in which
+kernels are compiled, not interpreted (TRITON_INTERPRET=0).
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 
     built = compiled_for_hopper(Call(kernel, (tiles("Q", q, (64, 64)), ...), {"STAGES": 2}))
 
-The texts of the kernel and of the functions that it calls go to a process of their own, which compiles (a process
-compiles kernels or interprets them, never both) and launches them on a GPU that is not there (`flashlearn.compiler.compile_only`).
+The texts of the kernel and of the functions that it calls go to a separate process, as a process compiles kernels or
+interprets them, never both. It compiles them and launches them on a GPU that is not there
+(`flashlearn.compiler.compile_only`).
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ def _last(loop: ast.stmt) -> int:
 
 
 def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
-    """(name, other, the assignment) wherever a name becomes the value of another as it stands."""
+    """(name, other, the assignment) wherever a name becomes the unchanged value of another."""
     for node in (node for node in ast.walk(tree) if isinstance(node, ast.Assign)):
         for target in node.targets:
             pairs = [(target, node.value)]

@@ -33,7 +33,7 @@ from torch import Tensor
 from flashlearn.core.numerics import Span, accumulator
 from flashlearn.core.steps import Step, Tile
 
-# What can be done with a tile besides `@`: the name in PyTorch -> what it counts as, for each element; "": not counted.
+# Operations of a tile other than `@`: the name in PyTorch -> what it counts as, for each element; "": not counted.
 ELEMENTWISE = {
     "add": "add", "sub": "add", "rsub": "add", "mul": "multiply", "truediv": "divide", "div": "divide",
     "maximum": "max", "minimum": "max", "exp": "exp", "log": "log", "tanh": "tanh",
@@ -287,7 +287,7 @@ class HBM:
         for dim, span in ((-2, rows), (-1, cols)):
             if span is not None:
                 if not isinstance(span, tuple) or len(span) != 2:
-                    raise TypeError(f"expected a span (start, stop) of {name}, got {span!r:.80}")
+                    raise TypeError(f"expected a range (start, stop) of {name}, got {span!r:.80}")
                 index[dim] = span
         if any(not 0 <= start <= stop <= size for (start, stop), size in zip(index, shape, strict=True)):
             raise ValueError(f"expected a piece inside {name} of shape {shape}, got {index}")
@@ -305,7 +305,7 @@ class Buffer:
         self._tile: Tile | None = None
 
     def tile(self) -> Tile:
-        """The piece by its name; made once, as every step asks for it."""
+        """The piece by its name; made once, as every step uses it."""
         if self._tile is None or self._tile.name != self.name:
             self._tile = Tile(self.name, self.index, self.itemsize, self.times)
         return self._tile

@@ -70,7 +70,7 @@ def check_int32(t: Tensor, name: str) -> None:
 
 
 def check_like(name: str, t: Tensor, other_name: str, other: Tensor) -> None:
-    """Reject a tensor that is not shaped and typed as another, or lies elsewhere."""
+    """Reject a tensor that is not shaped and typed as another, or is on another device."""
     check_float(t, name)
     if t.shape != other.shape:
         expected = f"{name} shaped as {other_name}, {tuple(other.shape)}"

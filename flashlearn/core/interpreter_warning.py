@@ -1,7 +1,7 @@
 """How long a call takes in Triton's interpreter, said once where it is over a second.
 
-The interpreter makes one NumPy call for each operation of a kernel, so its time is that of the tile steps: one block of
-queries meets one block of keys in about 2 ms, whatever D is, and in 3 ms with a softcap or slopes.
+The interpreter makes one NumPy call for each operation of a kernel. So its time is that of the tile steps. A block of
+queries with a block of keys takes about 2 ms, whatever D is, and 3 ms with a softcap or slopes.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     query i attends to key j    when    -left <= j - (i + N_k - N_q) <= right
 
-`i + N_k - N_q` is the key that query i stands at when both sequences end together (aligned to the bottom right, as
+`i + N_k - N_q` is the key at the position of query i when both sequences end together (aligned to the bottom right, as
 in `torch.nn.attention.bias.causal_lower_right`). causal: right = 0. window = (left, right): at most so many keys to
-either side. None: no limit on that side. documents: of several texts packed into one sequence a token attends to
-its own alone. The keys that a query attends to are thus one span, and so are those of all queries of a block, which is all
-that a loop over blocks needs to know.
+either side. None: no limit on that side. documents: of several texts packed into one sequence a token attends to its
+own alone. So the keys that a query attends to are one range, and so are those of all queries of a block. A loop over
+blocks needs to know nothing else.
 
 key_range: in each sequence of a batch only some keys exist (the others are padding). All sequences take a step
 together, so the questions about a block are answered for the whole batch, and `visible` tells them apart.
@@ -33,9 +33,9 @@ EMPTY: Span = (0, 0)
 
 @dataclass(frozen=True)
 class Mask:
-    """The keys that N_q queries attend to of N_k; a block is a span (start, stop) of rows or of keys.
+    """The keys that N_q queries attend to of N_k; a block is a range (start, stop) of rows or of keys.
 
-    left, right   the band along the diagonal, None for no limit
+    left, right   the window along the diagonal, None for no limit
     documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i attends to keys of its own document
     key_range     the keys (start, stop) that exist, one span for each sequence of the batch
 
@@ -82,7 +82,7 @@ class Mask:
         documents: Tensor | None = None,
         key_range: KeyRange | None = None,
     ) -> Mask:
-        """The mask that a caller asked for. TypeError, ValueError if an option is not what it should be.
+        """The mask of a caller's options. TypeError, ValueError if an option is not what it should be.
 
         documents is (n + 1,) int32, key_range two tensors (B,) int32; their numbers are read, from any device.
         """
@@ -100,7 +100,7 @@ class Mask:
 
     @property
     def diagonal(self) -> int:
-        """N_k - N_q: query i stands at key i + diagonal."""
+        """N_k - N_q: the position of query i is that of key i + diagonal."""
         return self.N_k - self.N_q
 
     @property
@@ -193,7 +193,7 @@ class Mask:
         return self.documents[first - 1], self.documents[last]
 
     def _meet_two_documents(self, rows: Span, cols: Span) -> bool:
-        """Whether queries and keys of two blocks lie in more than one document."""
+        """Whether queries and keys of two blocks are in more than one document."""
         if self.documents is None:
             return False
         first, last = min(rows[0], cols[0]), max(rows[1], cols[1]) - 1
@@ -201,19 +201,19 @@ class Mask:
 
 
 def _meet(a: Span, b: Span) -> Span:
-    """What two spans share; (0, 0) if nothing."""
+    """The common part of two ranges; (0, 0) if there is none."""
     start, stop = max(a[0], b[0]), min(a[1], b[1])
     return (start, stop) if start < stop else EMPTY
 
 
 def _hull(several: Iterable[Span]) -> Span:
-    """The shortest span that has all of them in it; (0, 0) if they are empty."""
+    """The shortest range that contains all of them; (0, 0) if they are empty."""
     full = [span for span in several if span[0] < span[1]]
     return (min(start for start, _ in full), max(stop for _, stop in full)) if full else EMPTY
 
 
 def _blocks_of(span: Span, N: int, block: int) -> list[tuple[int, Span]]:
-    """The blocks of N elements, with their numbers, that meet a span."""
+    """The blocks of N elements, with their numbers, that overlap a range."""
     start, stop = span
     numbers = range(start // block, -(-stop // block))
     return [(number, (number * block, min((number + 1) * block, N))) for number in numbers]

@@ -1,4 +1,4 @@
-"""What attention is computed with besides its matrices: one record for the algorithms, their costs and the kernels."""
+"""The options of attention: one record for the algorithms, their costs and the kernels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Shared(TypedDict, total=False):
 
 
 class More(_Shared, total=False):
-    """What every algorithm and its gradients take besides `causal`, `window` and `scale`, all None unless given.
+    """Options of every algorithm and its gradients other than `causal`, `window` and `scale`, all None unless given.
 
     documents   offsets (n + 1,) int32, 0 .. N, of texts packed into one sequence: tokens attend to their own text; N_q = N_k
     key_range   (start, stop), each (B,) int32: the keys that exist in each sequence of a batch, padded on either side
@@ -50,7 +50,7 @@ class AttentionKwargs(Fixed, More, total=False):
 
 
 class AttentionOptions(NamedTuple):
-    """Which keys a query attends to, what becomes of its scores, and the widths of the matrices.
+    """The keys that a query attends to, changes of its scores, and the widths of the matrices.
 
     D, D_v         columns of q and k, and of v and o
     scale          the factor on q.k
@@ -79,7 +79,7 @@ class AttentionOptions(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Sizes, q: Tensor | None = None, **asked: Unpack[AttentionKwargs]) -> AttentionOptions:
-        """What a caller asked for. TypeError, ValueError if an option is not what it should be, tensors' numbers aside.
+        """The options of a caller. TypeError, ValueError if an option is not what it should be, tensors' numbers aside.
 
         q is what alibi and sinks are compared with, in dtype and device.
         """

@@ -2,12 +2,12 @@
 
     q           (B, H_q, N_q, D), or (T, H_q, D) where sequences have different numbers of queries
     pages       (P, H_kv, page, D), one tensor of keys and one of values
-    page_table  (B, most) int32: token t of sequence b lies in page page_table[b, t // page], at place t % page
+    page_table  (B, most) int32: token t of sequence b is in page page_table[b, t // page], at place t % page
     lengths     (B,) int32: the keys of each sequence
     cu_seqlens  (B + 1,) int32: the queries of sequence b are cu_seqlens[b] to cu_seqlens[b + 1] of the T
 
-Shapes are known to the host, lengths to the device only. Those that lie in the device's memory are looked at only where
-the caller asks for it, as to look is to wait for the device.
+Shapes are known to the host, lengths to the device only. Lengths in the device's memory are checked only on request,
+because a check waits for the device.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How names of the code are written for people, in sentences and pictures: the running sum l as ℓ, delta as δ.
 
-The one place for it: whoever tells a step or draws one writes the names of the code.
+The only place for it: code that describes or draws a step writes the names of the code.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import math
 import re
 
 SIGNS = {"l": "ℓ", "delta": "δ"}
-# A name that stands alone, or with an index: l, l_old, delta, delta2
+# A name alone or with an index: l, l_old, delta, delta2
 _NAMES = re.compile(rf"(?<![\w.'])({'|'.join(SIGNS)})(?=\d*\b(?!\()|_[{{]?(?:i|old|new)\b)")
 # A hyphen before a number, or between spaces where a number or a name follows: -0.5, m_old - m_new, not 0-3, x[-1] or e-05
 _MINUS = re.compile(r"(?<![\w\[.)\]-])-(?=\.?\d|inf\b)|(?<=[\w)\]] )-(?= [\w(])")

@@ -1,10 +1,10 @@
 """One record for every iteration of every algorithm in the course.
 
-Each algorithm is a generator that yields a `Step` at the end of each iteration; the plain function is
-that generator run to its end. A `Step` says which tiles moved between HBM (the GPU's large, slow memory)
-and the chip, what sits on chip now, what the running values are, and, in one sentence, what happened.
-From the same steps come the result (`run`), the bytes (`hbm_bytes`), the on-chip memory (`sram_peak`),
-the floating-point work (`matmul_flops`) and every picture (`record`, then `flashlearn.show.draw`).
+Each algorithm is a generator that yields a `Step` at the end of each iteration; the plain function is that generator
+run to its end. A `Step` has the tiles that moved between HBM (the GPU's large, slow memory) and the chip, the tiles on
+chip now, the running values, and a sentence about it. The same steps give the result (`run`), the bytes (`hbm_bytes`),
+the on-chip memory (`sram_peak`) and the floating-point work (`matmul_flops`). They give every picture, too (`record`,
+then `flashlearn.show.draw`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ R = TypeVar("R")
 class Tile:
     """A rectangular piece of a named tensor.
 
-    `index` gives (start, stop) for every dimension, in elements; `itemsize` is the bytes of one element;
-    `times` counts how many programs move this same piece (grouped-query attention: every query head
-    of a group reads the K and V of its group for itself).
+    `index` gives (start, stop) for every dimension, in elements. `itemsize` is the bytes of one element. `times` is the
+    number of programs that move this same piece: with grouped-query attention every query head reads the K and V of its
+    group for itself.
 
     >>> Tile("K", ((0, 1), (2, 4), (0, 64)), itemsize=2).nbytes
     256
@@ -87,7 +87,7 @@ class Traffic(NamedTuple):
         return self.read + self.written
 
 
-# The names in `Step.values` besides those of matrices: what each is, for whoever draws, tells or tests a step.
+# The names in `Step.values` that are not matrices, with their meaning, for code that draws, describes or tests a step.
 VALUES = {
     "m_i": "running maximum of every row, (..., 1)",
     "l_i": "running sum of exponentials against that maximum, (..., 1)",
@@ -119,11 +119,11 @@ VALUES = {
     "mask": "the `Mask` of the sequence, in a recorded kernel",
     "registers": "what a recorded kernel's variables m_i, l_i and alpha hold, by name, a number a row",
     "products": "the step's matrix products as formulas, in order",
-    "span": "(start, stop) of the elements that a pair (m, l) stands for",
-    "parts": "the spans that were merged; () for a block that was reduced",
+    "span": "(start, stop) of the elements that a pair (m, l) covers",
+    "parts": "the ranges that were merged; () for a block that was reduced",
     "normalised": "whether o' is kept, divided at every step, and not acc",
     "fused": "whether dQ is made in the pass of dK and dV",
-    "page": "number of the page in the pool; None if no key is seen",
+    "page": "number of the page in the pool; None if no key is attended to",
     "visits": "pairs of blocks that were visited; pages that were read",
     "pairs": "pairs of blocks that there are",
     "blocks": "blocks of C",
@@ -157,7 +157,7 @@ class Step:
     """What one iteration of an algorithm did.
 
     sentence   what happened, for people (it is the caption and the screen reader's text); when a step is made, also
-               a function of the step that tells it, called when the sentence is first read
+               a function of the step that returns it, called when the sentence is first read
     phase      the pass or loop this iteration belongs to, e.g. "maximum", "sum", "divide"
     shapes     shape of every named matrix in the picture, stored in HBM or not (S never is)
     reads      tiles read from HBM in this iteration
@@ -165,7 +165,7 @@ class Step:
     on_chip    tiles in SRAM or registers at the end of this iteration, with all that was loaded in it
     values     named values, tensors never changed afterwards: the inputs, and those of `VALUES`
     matmuls    matrix products done, each (batch, m, n, p) for (m, n) times (n, p)
-    operations what was done for one row besides matrix products: how many of "add", "multiply", "max", "exp", "divide"
+    operations operations of one row, without matrix products: how many of "add", "multiply", "max", "exp", "divide"
     program    the GPU program that did it: its position in the launch grid
     output     the result; only the last step has it
 
@@ -251,7 +251,7 @@ def record(steps: Iterable[Step]) -> list[Step]:
     """Run to the end and return every step, each knowing its `number` and the `run` it belongs to."""
     kept: list[Step] = []
     for number, step in enumerate(each_step(steps)):
-        here = copy.copy(step)  # and not `replace`, which would ask for its sentence
+        here = copy.copy(step)  # not `replace`, which would make its sentence
         here.__dict__.update(number=number, run=kept)
         kept.append(here)
     if not kept:

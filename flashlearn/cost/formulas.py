@@ -1,8 +1,8 @@
 """What each algorithm costs in FLOPs and bytes, in closed form.
 
 The algorithms count their bytes step by step (`flashlearn.core.steps.hbm_bytes`). Here the same numbers are formulas of
-the sizes, equal to those counts to the byte, so that they can be had for N = 1 000 000 too, and put next to what a GPU
-can do (`flashlearn.cost.roofline`).
+the sizes, equal to those counts to the byte. So they are available for N = 1 000 000 too, and can be compared with a
+GPU's limits (`flashlearn.cost.roofline`).
 
 A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all programs, each reading what it needs for
 itself: a tile loaded by two programs counts twice. So with grouped-query heads too a forward pass depends on H_q
@@ -15,7 +15,7 @@ A mask takes away whole blocks. Row block i attends to the keys start_i:stop_i; 
     window    start_i = max(0, first_i - left)      stop_i = min(N_k, last_i + right + 1)         first_i = i B_r + N_k - N_q
     documents start_i, stop_i = where the first one's text starts, where the last one's stops, cut by the others
 
-that is ceil(stop_i / B_c) - floor(start_i / B_c) of them. No mask is ever stored: what it takes besides is its offsets.
+that is ceil(stop_i / B_c) - floor(start_i / B_c) of them. No mask is ever stored; its offsets are.
 What sinks and slopes take, a number for each head, is left out.
 
 Source: FA-1, Theorem 2 and section 3.2.
@@ -53,7 +53,7 @@ class Cost:
 
     read, written   bytes moved from and to HBM
     flops           of its matrix products; for softmax, which has none, its elementwise operations
-    extra           bytes of HBM that it needs besides its inputs and its output
+    extra           bytes of HBM that it needs in addition to its inputs and its output
     """
 
     read: int
@@ -72,7 +72,7 @@ class Cost:
 
 
 class CostOptions(TypedDict, total=False):
-    """What the cost of attention depends on besides its sizes, each with its default.
+    """Options that the cost of attention depends on, each with its default.
 
     A cost knows those that its algorithm has; TypeError for another.
 
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 def check_sizes(**sizes: int) -> None:
     """Accept only integers of at least 0."""
     for name, size in sizes.items():
-        if type(size) is not int or size < 0:  # asked first: whoever plots asks for many costs, and check_count is slow
+        if type(size) is not int or size < 0:  # first, as a plot computes many costs, and check_count is slow
             check_count(size, name)
 
 
@@ -232,16 +232,16 @@ def one_pass_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[
 
 @exact
 def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
-    """FlashAttention-1: K and V once, as far as they are seen; Q, O, m and l once for every K block that the row block meets.
+    """FlashAttention-1: K and V once, as far as they are attended to; Q, O, m and l once for every K block that the row block meets.
 
     read    2 e K_seen D + R (e D + a (D + 2))            R = rows summed over all visits, T_c N_q if not causal
     written a (D + 2) (N_q + R) - (a - e) D N_seen     a = bytes of an element of unfinished O, of m and l
     extra   2 a N_q + (a - e) D N_q                    for m and l, and for O held wide
     flops   4 D for each pair (query, key) of a visited block
 
-    N_seen is the rows of all row blocks that visit a block of keys, K_seen the keys of all blocks that are visited
-    (N_q and N_k if nothing is masked): the last visit writes O in e bytes. Theta(N^2 d^2 / M)
-    bytes with block_k = Theta(M / d), M the elements of SRAM.
+    N_seen is the number of rows of all row blocks that visit a block of keys, K_seen the number of keys of all visited
+    blocks. They are N_q and N_k if nothing is masked. The last visit writes O in e bytes. Theta(N^2 d^2 / M) bytes with
+    block_k = Theta(M / d), M the elements of SRAM.
     """
     at = _Setting.of((B, H, N_q, N_k, D), options, BLOCKS)
     e, a, work = at.e, at.a, at.work
@@ -267,7 +267,7 @@ def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOp
 
 @exact
 def ideal_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
-    """What a perfect cache would leave: Q, K, V read once, O written once, only what is seen multiplied."""
+    """The cost with a perfect cache: Q, K, V read once, O written once, only visible pairs multiplied."""
     at = _Setting.of((B, H, N_q, N_k, D), options, MASKED, block_q=1, block_k=1)
     return at.cost(at.e * D * (N_q + 2 * N_k), at.e * D * N_q, 4 * D * at.work.pairs, 0)
 
@@ -292,7 +292,7 @@ def matmul_cost(m: int, n: int, p: int, *, dtype: torch.dtype = fp16) -> Cost:
 
 
 def operations(steps: Iterable[Step]) -> Counter[str]:
-    """What was done for one row besides matrix products, by kind: the sum of the steps' `operations`."""
+    """Operations of one row by kind, without matrix products: the sum of the steps' `operations`."""
     return sum((step.operations for step in each_step(steps)), Counter[str]())
 
 
@@ -300,7 +300,7 @@ def operations(steps: Iterable[Step]) -> Counter[str]:
 
 
 def counted(steps: Iterable[Step]) -> Cost:
-    """The cost of a run, counted from its steps; `extra` is what was stored besides its output, one tensor or several.
+    """The cost of a run, counted from its steps; `extra` is stored in addition to its output, one tensor or several.
 
     ValueError for steps without the last one, which has the output, or whose output is no tensor.
     """
@@ -481,7 +481,7 @@ def _keys_of_queries(mask: Mask, block_k: int) -> int:
 
 
 def _visited(mask: Mask, rows: Span, block_k: int) -> tuple[int, int]:
-    """(blocks, keys in them) that a block of queries visits: one span, unless keys of several sequences leave gaps."""
+    """(blocks, keys in them) that a block of queries visits: one range, unless keys of several sequences leave gaps."""
     if mask.key_range is not None:
         blocks = mask.key_blocks(rows, block_k)
         return len(blocks), sum(stop - start for _, (start, stop) in blocks)

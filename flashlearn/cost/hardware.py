@@ -19,7 +19,7 @@ class Hardware:
     l2              bytes of the cache that all SMs share
     sram_per_sm     bytes of L1 cache and shared memory of a streaming SM (SM), one memory for both
     shared_per_sm   bytes of that, at most, that its programs can have as shared memory
-    registers_per_sm  bytes of its registers, besides
+    registers_per_sm  bytes of its registers, not part of that memory
     sms             how many SMs there are
     sram_bandwidth  bytes/s between SRAM and the arithmetic, of all SMs together
     source          where each of these figures comes from

@@ -1,4 +1,4 @@
-"""Runs side by side at the same bandwidth: how far each has come when all have moved as many bytes."""
+"""Runs in parallel at the same bandwidth: the progress of each when all have moved as many bytes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Runner:
 
 
 def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]:
-    """Runs side by side, all with the same bandwidth: from frame to frame each may move as many bytes.
+    """Runs in parallel, all with the same bandwidth: from frame to frame each may move as many bytes.
 
     `values["runners"]` is {title: Runner}, `values["moved"]` the bytes that each may have moved by now, and
     `values["full"]` what the one that moves most moves in all. The frames divide that evenly.

@@ -22,7 +22,7 @@ from flashlearn.cost.hardware import Hardware, fp16
 
 @dataclass(frozen=True)
 class Placement:
-    """Where a cost stands under a roofline; `seconds` is the least time that the two limits allow."""
+    """A cost under a roofline; `seconds` is the minimum time that the two limits allow."""
 
     intensity: float
     attainable: float

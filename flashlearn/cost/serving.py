@@ -1,7 +1,7 @@
 """What a token costs that is decoded: bytes of its cache, bytes and FLOPs of attention in one layer and one step.
 
-With few queries there is next to nothing but the keys and values to read, so the arithmetic intensity is that of a key:
-every byte of it meets the queries that share its head, and no others. In 16 bits that is one FLOP a byte for each of them.
+With few queries nearly all bytes are keys and values. So the arithmetic intensity is that of a key: only the queries
+that share its head use each of its bytes. In 16 bits that is one FLOP a byte for each of them.
 """
 
 from __future__ import annotations

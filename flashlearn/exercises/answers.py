@@ -8,7 +8,7 @@ They are in `wrong.toml`, in the notebook's folder of `flashlearn/course`:
 `[EXERCISE.KIND]` with a kind of `KINDS`, then one line an answer: its id, `what` completes "This is what you get if ...".
 
 edit      [old, new] or several such pairs: the solution with that text replaced; each old text is in it once
-code      an expression in the names of `wrong.py` beside the file and in `solution`; without both it is the function EXERCISE_ID there
+code      an expression in the names of `wrong.py` next to the file and in `solution`; without both it is the function EXERCISE_ID there
 letters   of an exercise that puts lines in order: the answer
 case      (known) the case that must fail
 says      (variant, wrong) a regular expression that the report must match;  never (variant)  one that it must not match

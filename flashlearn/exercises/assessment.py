@@ -75,7 +75,7 @@ class Exercise:
     path: tuple[Part, ...] = ()
     writes: tuple[str, ...] = ()  # inputs that the task has overwritten; an answer leaves all others as they are
     library: tuple[str, ...] = ()  # calls that do the whole task, "flashlearn" for any algorithm of this package
-    core: tuple[str, ...] = ()  # cases, besides the first, without which the idea is missed
+    core: tuple[str, ...] = ()  # cases after the first without which the idea is missed
     causes: Causes = ()
     id: str = ""
 
@@ -183,8 +183,8 @@ def _with_hint(exercise: Exercise, rows: Rows, at: int) -> Rows:
 def _hinted(exercise: Exercise, rows: Rows, outcomes: list[Outcome], plain: bool = False) -> Rows:
     """The rows, with a hint at the first that fails, which is about what its case adds to the plain one.
 
-    There is none if the plain case fails, unless there is nothing else to say; nor if the case is about the last digits,
-    by its tolerance, and more is wrong than these.
+    There is none if the plain case fails, unless there is nothing else to say. There is none either if the case is
+    about the last digits, by its tolerance, and more is wrong than these.
     """
     at = next(n for n, row in enumerate(rows) if not row.passed)
     of_digits = exercise.cases[at].tolerance < exercise.cases[0].tolerance / 10

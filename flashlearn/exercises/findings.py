@@ -159,16 +159,16 @@ def _infinite(g: Tensor, e: Tensor) -> str:
     if (hidden.any() or lost.any()) and (e == -INF).any():
         rest = g[hidden]
         if not lost.any() and rest.unique().numel() == 1 and hidden.equal(e == -INF):
-            return f"{rest[0].item():.4g} stands in every place where -inf is expected"
+            return f"{rest[0].item():.4g} is in every place where -inf is expected"
         parts = (
             f"-inf is missing in {_where(hidden)}" if hidden.any() else "",
-            f"-inf stands in {_where(lost)}, where a number is expected" if lost.any() else "",
+            f"-inf is in {_where(lost)}, where a number is expected" if lost.any() else "",
         )
         return "; ".join(filter(None, parts))
     if lost.any():
         place = "all entries" if lost.all() else _where(lost)
         if (g[lost] == -INF).any():
-            return f"-inf stands in {place}, where a number is expected"
+            return f"-inf is in {place}, where a number is expected"
         return f"infinities in {place}: something overflows, as exp does"
     return ""
 
@@ -202,7 +202,7 @@ def _elsewhere(g: Tensor, e: Tensor) -> str:
             if same(g.roll(by, dim), e):
                 return f"the numbers are right, but moved along dimension {dim}"
     if g.numel() > 3 and not same(g, e) and same(g.flatten().sort().values, e.flatten().sort().values):
-        return "the right numbers stand in the wrong places"
+        return "the right numbers are in the wrong places"
     return ""
 
 
@@ -226,7 +226,7 @@ def _some_places(g: Tensor, e: Tensor, tolerance: float) -> str:
     place, zeros = _where(wrong), not g[wrong].any()
     if place.endswith("entries") and not zeros:
         return ""
-    return f"all is right but {place}" + (", where 0 stands" if zeros else "")
+    return f"all is right but {place}" + (" (0 there)" if zeros else "")
 
 
 def _where(wrong: Tensor) -> str:
@@ -240,7 +240,7 @@ def _where(wrong: Tensor) -> str:
 
 
 def _listed(at: list[int], dim: int) -> str:
-    """Numbers of rows (dimension 2 from the end), columns (1), the entries of a vector (0), or what lies further out."""
+    """Numbers of rows (dimension 2 from the end), columns (1), the entries of a vector (0), or the outer dimensions."""
     one, many = {0: ("entry", "entries"), 1: ("column", "columns"), 2: ("row", "rows")}.get(
         dim, (f"place (in dimension -{dim})", f"places (in dimension -{dim})")
     )

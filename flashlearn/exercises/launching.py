@@ -150,7 +150,7 @@ def launched(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args:
 
 @with_the_answer
 def launched_with_tf32(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *args: Any) -> list[Step]:
-    """As `launched`, with products of float32 as a GPU makes them: rounded to TF32, unless the kernel asks for "ieee"."""
+    """As `launched`, with products of float32 as a GPU makes them: rounded to TF32, unless the kernel sets "ieee"."""
     from flashlearn import kernels
 
     if not kernels.INTERPRETED:
@@ -213,7 +213,7 @@ def launched_far(kernel: Any, grid: Sequence[int], constants: dict[str, Any], *a
 
 
 def traffic(steps: Sequence[Step]) -> tuple[float, float]:
-    """Bytes read and bytes written; RuntimeError where kernels are compiled, and nobody has seen them."""
+    """Bytes read and bytes written; RuntimeError where kernels are compiled, and not recorded."""
     if not steps:
         raise RuntimeError(NOT_INTERPRETED)
     read, written = hbm_bytes(steps)

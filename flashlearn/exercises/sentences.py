@@ -1,6 +1,6 @@
 """`in_a_sentence("03.why")`: the reader says why in one sentence, then compares it with ours.
 
-They are in `questions.md`, a heading each, told from other questions by their `Model:` line:
+They are in `questions.md`, a heading each, and differ from other questions by their `Model:` line:
 
     ## why
     What to explain, on one line.

@@ -2,8 +2,8 @@
 
     result, made = watched(function, *args)
 
-An exercise that asks for a method (block by block, by hand) holds an answer to it by what it made, not by how it is
-written: a loop over `torch.split` makes what a loop over slices makes.
+An exercise may require a method: block by block, or by hand. An answer is held to it by its tensors, not by its text: a
+loop over `torch.split` makes the same ones as a loop over slices.
 
 In an examination (`flashlearn.grading`) an answer is in another process, and what watches it runs there, too. Such an
 answer has two methods: `run_there(function, *args)` returns what `function(answer, *args)` returns there, and
@@ -182,8 +182,8 @@ class _Algorithms(_Mode):
 def by_the_library(function: Callable, *args: Any) -> tuple[Any, tuple[str, ...]]:
     """What `function(*args)` returns, and the names of the algorithms it called, of PyTorch (`LIBRARY`) and of this package.
 
-    Operations of PyTorch are seen below every spelling, torch.softmax, x.softmax or nn.Softmax. A thread of the answer's
-    own is not seen.
+    Operations of PyTorch are recorded below every spelling, torch.softmax, x.softmax or nn.Softmax. A thread of the answer's
+    own is not recorded.
     """
     found: dict[str, None] = {}
 

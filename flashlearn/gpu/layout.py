@@ -12,7 +12,7 @@ from flashlearn.core.steps import Step, Tile
 
 
 def layout_steps(x: Tensor) -> Iterator[Step]:
-    """Visit x in index order, the last index fastest; yield where in memory each element lies.
+    """Visit x in index order, the last index fastest; yield the position of each element in memory.
 
     offset = start + sum_d index_d stride_d, in elements
 

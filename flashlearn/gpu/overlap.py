@@ -1,11 +1,11 @@
 """Who works when on an SM: matrix products, and the softmax between them, as a timeline of steps.
 
-A streaming multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 lanes with their
-exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
-walks it alone keeps one unit busy and the others waiting. Two warpgroups, each with queries of its own, can fill
-each other's gaps. Loads are left out: they come ahead of time in all schedules. A softmax is one task here, though lanes
-and exponential units share it: whoever costs it with the *sum* of both assumes that they work one after the other, with the larger
-that they overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
+A streaming multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 CUDA cores
+with exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
+walks it alone keeps one unit busy and the others waiting. Two warpgroups, each with queries of its own, can fill each
+other's gaps. Loads are left out: they come ahead of time in all schedules. A softmax is one task here, though CUDA
+cores and exponential units share it. Its cost is the *sum* of both if they work one after the other, and the larger if
+they overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
 
     in turn         one group of 128 queries walks the chain
     product ahead   so it does, but issues S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
@@ -121,7 +121,7 @@ def busy(tasks: list[Task], unit: str = "tensor cores") -> float:
 
 
 def overlap_steps(blocks: int, names: Sequence[str], product: int, softmax: int) -> Iterator[Step]:
-    """One step per slot of time of several schedules side by side; product and softmax are whole slots.
+    """One step per slot of time of several schedules in parallel; product and softmax are whole slots.
 
     values   runs (tasks of each schedule by its name), ends, time, horizon (slots of the slowest)
     output   {name: part of the time in which the tensor cores worked}, in the last step

@@ -41,7 +41,7 @@ class Other:
 
 class Channel:
     """One end of a connection. `callables.name(value)` names a function or record that is sent, None if it cannot cross;
-    `callables.make(name)` makes what the name of a received one stands for."""
+    `callables.make(name)` makes the callable of a received name."""
 
     def __init__(self, end: socket.socket, callables: Any):
         self._end, self._callables = end, callables
@@ -172,7 +172,7 @@ class _Writer:
 
 
 def _reach(shape, stride) -> int:
-    """How many elements of memory a tensor spans."""
+    """The number of elements of memory from a tensor's first to its last."""
     return 1 + sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) if math.prod(shape) else 0
 
 

@@ -326,7 +326,7 @@ class Session:
         module, _, function = name.rpartition(".")
         return getattr(importlib.import_module(module), function)
 
-    # What crosses besides numbers and tensors
+    # What crosses in addition to numbers and tensors
 
     def name(self, value: Any) -> Any:
         """How a function, or a record such as a GPU, crosses."""

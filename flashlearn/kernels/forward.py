@@ -127,7 +127,7 @@ def online_softmax_update(m_i, l_i, acc, s, v, PRECISION: tl.constexpr):
 
 
 class Launch(NamedTuple):
-    """Block sizes, and what the compiler is told: warps per program, stages of software pipelining."""
+    """Block sizes, and the compiler's options: warps per program, stages of software pipelining."""
 
     block_m: int
     block_n: int

@@ -2,9 +2,9 @@
 
     attend(VERSIONS["exp2"], q, k, v, causal=True)      (o, lse), by that version
 
-Every version is the one before with one change; `VERSIONS` lists them in order. So that each change stands alone in the
-source, these kernels take less than `flashlearn.kernels` does: contiguous q, k and v of one shape (B, H, N, D), N a
-multiple of the blocks, D a power of two. The last version of the course, in Gluon, is
+Every version is the one before with one change; `VERSIONS` lists them in order. So that each change is alone in the
+source, these kernels are more limited than `flashlearn.kernels`. q, k and v are contiguous, of one shape (B, H, N, D),
+N a multiple of the blocks, D a power of two. The last version of the course, in Gluon, is
 `flashlearn.fast.hopper.forward`; which one `flash_attention` runs, `flashlearn.fast.dispatch` says.
 """
 
@@ -108,7 +108,7 @@ def descriptors_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr, N, scale,
     HEAD_DIM: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """The same with tensor descriptors: TMA is asked for a tile, by row and column.
+    """The same with tensor descriptors: TMA copies a tile, by row and column.
 
     The descriptors are of (heads N, D): row r of head h is row h N + r.
     """
@@ -161,7 +161,7 @@ CANDIDATES = [  # tried by benchmarks/gpu_ladder.py, which measures them all
     Launch(128, 64, 4, 2), Launch(128, 64, 4, 3), Launch(128, 64, 8, 3), Launch(128, 128, 4, 2),
     Launch(128, 128, 8, 2), Launch(128, 128, 8, 3), Launch(64, 64, 4, 3), Launch(64, 128, 4, 3),
 ]  # fmt: skip
-TUNED = {64: Launch(64, 64, 4, 3), 128: Launch(64, 64, 4, 3)}  # D -> what "blocks" takes unless told otherwise
+TUNED = {64: Launch(64, 64, 4, 3), 128: Launch(64, 64, 4, 3)}  # D -> what "blocks" takes by default
 
 
 def attend(

@@ -1,8 +1,8 @@
-"""The kernels of notebook 15, from one copy to FlashAttention, each with one thing more; 64 columns, whole tiles.
+"""The kernels of notebook 15, from one copy to FlashAttention, each with one addition; 64 columns, whole tiles.
 
-    double_kernel   one tile by the copy engine, there and back: a descriptor, a barrier, the async fence
-    alone_kernel    O = (Q K^T) V in blocks: STAGES buffers, products that are asked for and awaited
-    shared_kernel   the same, by one warp that loads and two groups that multiply: `free` beside `full`, registers moved
+    double_kernel   one tile by TMA, in and out: a descriptor, a barrier, the async fence
+    alone_kernel    O = (Q K^T) V in blocks: STAGES buffers, products that are issued and waited for
+    shared_kernel   the same, by one producer warp and two consumer warpgroups: `free` next to `full`, registers moved
     attend          in the place of `consume`: the online softmax between the two products
 
 They run in the simulator (`flashlearn.simulator.simulated`), and compile for Hopper. Not for use: the keys are a multiple of

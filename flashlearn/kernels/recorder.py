@@ -2,11 +2,12 @@
 
     steps = record(kernel_steps(attention_forward, q, k, v, causal=True))
 
-Triton's interpreter executes every load and store with NumPy, so that their addresses can be watched. The
-recorder gives each tensor of a launch a private copy with the same strides; an address less the start of
-that copy is an element, and the elements of one load are a tile. What a mask hides of a load without `other` is NaN:
-on a GPU it is undefined. Three faults that a GPU would leave silent become errors: an address outside every tensor, an element written by two programs, and an element that one
-program writes and another reads. (On a GPU the order of programs is not defined, so the last two are races.)
+Triton's interpreter executes every load and store with NumPy, so that their addresses can be watched. The recorder
+gives each tensor of a launch a private copy with the same strides. An address less the start of that copy is an
+element, and the elements of one load are a tile. What a mask hides of a load without `other` is NaN: on a GPU it is
+undefined. Three silent faults of a GPU become errors: an address outside every tensor, an element written by two
+programs, and an element that one program writes and another reads. (On a GPU the order of programs is not defined, so
+the last two are races.)
 
 One step is one iteration of a program's inner loop: a new one begins when a tensor is read again.
 """
@@ -59,8 +60,8 @@ def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step
     matmuls    every tl.dot, with the padded shapes that the hardware multiplies
     output     what the launcher returned, in the last step
 
-    values["registers"] has those of the kernel's own variables m_i, l_i and alpha that it has, as they were at the end of the
-    step: they are read from the frame of the function that the interpreter runs.
+    values["registers"] has the kernel's variables m_i, l_i and alpha, if it has them, at the end of the step. They are
+    read from the frame of the function that the interpreter runs.
 
     on_chip    the tiles that were read, and what the reads make: S for attention, acc for a product of A and B
 
@@ -160,7 +161,7 @@ class _Watched:
         return self.start <= address < self.start + self.elements * self.itemsize
 
     def places(self, offsets: np.ndarray) -> list[np.ndarray] | None:
-        """Where these elements are, a number of each along every dimension; None if one lies in a gap between strides."""
+        """The indices of these elements along every dimension; None if one is in a gap between strides."""
         rest, places = offsets, [np.zeros_like(offsets)] * self.copy.ndim
         for d in self.order:
             size, stride = self.copy.shape[d], self.copy.stride(d)
@@ -174,7 +175,7 @@ class _Watched:
     def tiles(self, offsets: np.ndarray) -> list[tuple[np.ndarray, Tile]] | None:
         """The tile that these elements are, and they, if they are one; otherwise one for each matrix that they are in.
 
-        Such are the keys in several pages. None if an element lies in a gap; Unrecordable if they are no such tiles.
+        Such are the keys in several pages. None if an element is in a gap; Unrecordable if they are no such tiles.
         """
         places = self.places(offsets)
         if places is None:
@@ -411,7 +412,7 @@ class _Recording:
         right = 0 if given.get("CAUSAL") else given.get("right")
         there = given.get("start")
         key_range = None
-        if there is not None:  # what nobody checked may lie outside
+        if there is not None:  # unchecked indices may be outside
             start, stop = (min(max(int(end[batch]), 0), N_k) for end in (there, given["stop"]))
             key_range = ((start, max(start, stop)),)
         tiles = given.get("tiles")

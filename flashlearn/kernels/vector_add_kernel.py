@@ -1,7 +1,7 @@
 """Vector addition: the first kernel. One program adds one block of elements.
 
-The grid overshoots when N is not a multiple of BLOCK, so the last program masks the lanes past the end:
-N = 98432 in blocks of 1024 takes 97 programs, and the last has 128 valid lanes.
+The grid overshoots when N is not a multiple of BLOCK, so the last program masks the elements past the end. N = 98432 in
+blocks of 1024 takes 97 programs, and the last has 128 valid elements.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     contiguous_kernel   one head, all lengths multiples of the blocks
     strided_kernel      batch entries and heads, in any layout
     ragged_kernel       any number of queries, of keys, of columns
-    causal_kernel       the mask, blocks that nobody sees left out, queries that see nothing
+    causal_kernel       the mask, blocks that no query attends to left out, queries without keys
     grouped_kernel      query heads that share a key head: the results of `attention_forward`
 
 `attend(kernel, q, k, v)` launches any of them, and hands each by name what it asks for; what takes a parameter that it

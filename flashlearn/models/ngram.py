@@ -13,9 +13,9 @@ def ngram_loss(train: Tensor, held_out: Tensor, *, order: int, vocabulary: int) 
 
     p_n(c | h) = (count(h c) + kinds(h) p_{n-1}(c | h')) / (count(h) + kinds(h))
 
-    h is the n - 1 characters before c, h' the same without the first, kinds(h) how many different ones followed h;
-    p_0 is 1 / vocabulary, and a history that never occurred leaves p_{n-1} as it is. The first order - 1 characters
-    are not predicted. Source: I. H. Witten and T. C. Bell, 1991, method C, interpolated.
+    h is the n - 1 characters before c, h' the same without the first, and kinds(h) the number of different characters
+    after h. p_0 is 1 / vocabulary, and a history that never occurred leaves p_{n-1} as it is. The first order - 1
+    characters are not predicted. Source: I. H. Witten and T. C. Bell, 1991, method C, interpolated.
     """
     check_block(order, "order")
     check_block(vocabulary, "vocabulary")

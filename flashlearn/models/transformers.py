@@ -5,8 +5,9 @@
 
 Importing this module registers two functions under the name "tiled_triton": the attention itself, and the function that
 transformers calls first to make the mask. Other implementations make booleans (B, 1, N_q, N_k). Ours makes what the
-kernels take instead, two numbers a sequence and a few for all: see `KernelMask`. Padding on either side becomes `key_range`, a
-sliding window `window`, packed sequences `documents`, and a cache with room to spare is cut to the part that is filled.
+kernels take instead, two numbers a sequence and a few for all: see `KernelMask`. Padding on either side becomes
+`key_range`, a sliding window `window`, packed sequences `documents`. A cache that is longer than its keys is cut to the
+filled part.
 
 A ValueError rejects what the kernels cannot do:
 
@@ -137,10 +138,10 @@ def attention(
 ) -> tuple[Tensor, None]:  # fmt: skip
     """query (B, H_q, N_q, D); key, value (B, H_kv, N_k, D) -> (B, N_q, H_q, D), and no weights: none are stored.
 
-    With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant. Among the
-    `others` are `softcap`, `s_aux` (H_q,), which are the sinks, `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences,
-    and `sliding_window`, which counts only where no mask was made: else the mask has it. ValueError for any other that is
-    set and that is not in `NEUTRAL`.
+    With fewer queries than keys, those before them are in the cache: causal to the bottom right is what is meant. Among
+    the `others` are `softcap`, the sinks `s_aux` (H_q,), and `cu_seq_lens_q` and `cu_seq_lens_k` of packed sequences.
+    `sliding_window` counts only where no mask was made: else the mask has it. ValueError for any other that is set and
+    that is not in `NEUTRAL`.
     """
     check_dropout(dropout)
     check_keywords(others, (*UNDERSTOOD, *NEUTRAL))
@@ -160,7 +161,7 @@ def attention(
 
 
 def check_keywords(others: dict[str, Any], known: Collection[str]) -> None:
-    """Raise ValueError for a keyword that asks for something, unless it is known."""
+    """Raise ValueError for an unknown keyword with a value."""
     found = [name for name, value in others.items() if name not in known and value is not None and value is not False]
     if found:
         raise ValueError(

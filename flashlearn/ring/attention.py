@@ -52,8 +52,8 @@ def ring_attention(
     with `return_lse` also lse (B, H_q, n) in float32 (float64 for float64); both carry gradients.
 
     Every process of the group must call this, and call backward if one does. Shares, dtypes or options that do not fit
-    together are a ValueError or TypeError, the same in every process; a process that is gone, or late by more than the
-    group's time limit, a RuntimeError in all that wait for it.
+    together are a ValueError or TypeError, the same in every process. A process that is gone, or late by more than the
+    group's time limit, is a RuntimeError in all that wait for it.
     """
     options = {"order": order, "causal": causal, "window": window, "scale": scale, "return_lse": return_lse}
     q, k, v, comm, plan, scale = agreed(q, k, v, group, **options)
@@ -289,7 +289,7 @@ class GradientRing:
 class Result:
     """o and lse of a process, as visit after visit merges into them; chunk by chunk, for their visits differ.
 
-    The sum is kept in float32 from the second visit to the last but one: the first result is taken as it is, the
+    The sum is kept in float32 from the second visit to the last but one. The first result is taken as it is, and the
     last sum is written in the dtype of q.
     """
 

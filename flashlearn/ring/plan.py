@@ -11,7 +11,7 @@ computed, how far K and V travel, and what returns as dK and dV.
 
 Under a causal mask and in plain order process 0 computes one block of P, and the last process all of them. In zigzag
 order a visit to an earlier owner is all queries with half of the keys, and to a later one half of the queries with all
-keys: every process has the same work in every step.
+keys. So every process has the same work in every step.
 
 Source of the zigzag order: the implementation notes of Striped Attention (arXiv:2311.09431) and of Llama 3 (arXiv:2407.21783,
 section 3.3.2, two chunks a process).
@@ -83,22 +83,22 @@ class Visit(NamedTuple):
 
 
 def length(span: Span) -> int:
-    """How many tokens a span has."""
+    """The number of tokens of a range."""
     return max(0, span[1] - span[0])
 
 
 def overlap(a: Span, b: Span) -> Span:
-    """What two spans have in common; its length is 0 if that is nothing."""
+    """The common part of two ranges; its length is 0 if there is none."""
     return max(a[0], b[0]), min(a[1], b[1])
 
 
 def shifted(span: Span, by: int) -> Span:
-    """The span, `by` tokens further on."""
+    """The range, `by` tokens further on."""
     return span[0] + by, span[1] + by
 
 
 def hull(spans: Iterable[Span]) -> Span:
-    """The smallest span that holds all of them; (0, 0) for nothing."""
+    """The smallest range that contains all of them; (0, 0) for none."""
     there = [span for span in spans if length(span)]
     return (min(a for a, _ in there), max(b for _, b in there)) if there else EMPTY
 
@@ -191,7 +191,7 @@ def plan_of(N: int, P: int, order: str, left: int | None, right: int | None) -> 
 
 
 def _joined(visits: list[Visit]) -> list[Visit]:
-    """The same with fewer calls: full blocks side by side become one, then full blocks one above the other."""
+    """The same with fewer calls: full blocks next to each other become one, then full blocks one above another."""
     for join in (_side_by_side, _one_above_the_other):
         found: list[Visit] = []
         for visit in visits:

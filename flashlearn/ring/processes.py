@@ -72,9 +72,10 @@ def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIM
 def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
     """What `function(group, *args)` returns in each of P processes, in order; what they print is printed by rank.
 
-    The processes get the source of the function, which imports what it needs by itself, and the arguments. All have ended
-    when this returns or raises: a RuntimeError if one failed, with the last line of each; a TimeoutError after `limit`
-    seconds, half of which they wait for each other; or what interrupted the cell. If this process is killed, they end too.
+    The processes get the source of the function, which imports what it needs by itself, and the arguments. All have
+    ended when this returns or raises. It raises a RuntimeError if one failed, with the last line of each; a
+    TimeoutError after `limit` seconds, half of which they wait for each other; or what interrupted the cell. If this
+    process is killed, they end too.
     """
     check_block(P, "P")
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":

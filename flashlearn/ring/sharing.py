@@ -19,8 +19,8 @@ from flashlearn.ring.plan import Plan, check_order, shares
 def split(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
     """This process's share of the N tokens along `dim` of t; differentiable.
 
-    order "plain" gives process r the r-th of P chunks, "zigzag" the chunks r and 2 P - 1 - r of 2 P; the first N mod P
-    (or 2 P) chunks have a token more than the others. Every process passes the same t; nothing is sent.
+    order "plain" gives process r the r-th of P chunks, "zigzag" the chunks r and 2 P - 1 - r of 2 P. The first N mod P
+    (or 2 P) chunks have one token more than the others. Every process passes the same t; nothing is sent.
     """
     check_along(t, dim)
     comm = Communicator(group, torch.device("cpu"))
@@ -33,8 +33,8 @@ def join(t: Tensor, *, order: str, group: Any = None, dim: int = 2) -> Tensor:
 
     t is a dense tensor of any dtype, with this process's tokens along `dim`. Every process of the group must call this.
     Shares that are not those of `split`, or that differ in dtype, device, order, `dim` or another dimension, are a
-    ValueError or TypeError, the same in every process; a process that is gone, or late by more than the group's time
-    limit, a RuntimeError in all that wait for it.
+    ValueError or TypeError, the same in every process. A process that is gone, or late by more than the group's time
+    limit, is a RuntimeError in all that wait for it.
     """
     comm = Communicator(group, t.device if isinstance(t, Tensor) else torch.device("cpu"))
     plan = plan_of_notes(compare_notes(comm, lambda: _note(t, order, dim)))

@@ -47,7 +47,7 @@ class Mailbox:
 
 
 class Endpoint:
-    """What stands in for a `Communicator`: the messages of one process by way of the mailbox."""
+    """A substitute for a `Communicator`: the messages of one process by way of the mailbox."""
 
     def __init__(self, mailbox: Mailbox, rank: int, size: int):
         self.mailbox, self.rank, self.size = mailbox, rank, size
@@ -205,7 +205,7 @@ class _Ring:
 
 
 def _in_the_sequence(span: Span, plan: Plan, r: int) -> Iterator[Span]:
-    """A span of the share of process r, chunk by chunk, in positions of the whole sequence."""
+    """A range of the share of process r, chunk by chunk, in positions of the whole sequence."""
     for chunk, offsets in zip(plan.chunks[r], plan.offsets[r], strict=True):
         met = overlap(span, offsets)
         if length(met):

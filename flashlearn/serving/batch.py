@@ -114,7 +114,7 @@ class Batch:
         return request
 
     def step(self) -> list[Request]:
-        """One pass of the model over the next tokens of as many requests as there is room for; those that are done now.
+        """One pass of the model over the next tokens of all requests that fit; returns those that are done now.
 
         An error of the model reaches the caller, and the requests are as they were, or wait again.
         """

@@ -133,7 +133,7 @@ def _page(old: PageState, within: tuple[str, ...], requests: tuple[RequestState,
 
 
 def _owner(was: str, before: tuple[str, ...], after: tuple[str, ...]) -> str:
-    """Who held a page last, once others hold it, or nobody."""
+    """The request that held a page last, once others hold it, or none."""
     return was if set(before) & set(after) or not before else " ".join(before)
 
 

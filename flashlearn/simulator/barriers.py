@@ -1,9 +1,9 @@
 """Barriers and buffers of one SM: who waits for whom, slot by slot, in a kernel's own source.
 
-`flashlearn.simulator.simulated.simulate` runs a kernel written in Gluon, as it is displayed, on the CPU: objects of this
-module and of `gluon_names` stand in for Gluon's names. Every partition of `warp_specialize` is a thread; the `scheduler`
-runs one at a time. Three things take time (`Times`): a copy until it lands, a matrix product, exponentials of a tile; warpgroups share
-the tensor cores, and any number of copies are under way at a time.
+`flashlearn.simulator.simulated.simulate` runs a kernel written in Gluon, as it is displayed, on the CPU: objects of
+this module and of `gluon_names` replace Gluon's names. Every partition of `warp_specialize` is a thread; the
+`scheduler` runs one at a time. Three things take time (`Times`): a copy until it lands, a matrix product, exponentials
+of a tile. Warpgroups share the tensor cores, and any number of copies are under way at a time.
 
 Deadlock  nobody can go on: who waits, for which phase of which barrier
 Race      two accesses to one buffer, one of them a write, that no barrier keeps apart: it is seen whether or not they

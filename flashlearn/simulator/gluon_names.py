@@ -1,4 +1,4 @@
-"""What stands in for Gluon's names when a kernel's source is simulated: descriptors, buffers, tiles in registers and
+"""Substitutes for Gluon's names when a kernel's source is simulated: descriptors, buffers, tiles in registers and
 their arithmetic, by PyTorch. `flashlearn.simulator.simulated` puts them in the place of the names that a kernel uses."""
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Descriptor:
         return SimpleNamespace(shape=list(self.block), nbytes=math.prod(self.block) * self.tensor.element_size())
 
     def inside(self, at: Sequence[int]) -> tuple[list[slice], list[slice]]:
-        """What of the tile at `at` lies inside of the tensor: in the tensor's places, and in the tile's."""
+        """The part of the tile at `at` that is inside the tensor: in the tensor's indices, and in the tile's."""
         ends = [min(a + b, n) for a, b, n in zip(at, self.block, self.tensor.shape, strict=True)]
         return [slice(a, max(a, end)) for a, end in zip(at, ends, strict=True)], [
             slice(0, max(0, end - a)) for a, end in zip(at, ends, strict=True)
@@ -100,7 +100,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Shared memory with a name; a part of it is a buffer too. In this simulator the next buffer lies past its end."""
+    """Shared memory with a name; a part of it is a buffer too. In this simulator the next buffer is past its end."""
 
     sim: Simulator
     name: str
@@ -174,7 +174,7 @@ class Names:
     # Functions of the kernel, with these names in place of Gluon's
 
     def here(self, function: Any, replaced: dict[str, Any]) -> Callable:
-        """The function as it stands in its source, but for the names."""
+        """The function as in its source, except for the names."""
         plain = inspect.unwrap(getattr(function, "fn", function))
         old = plain.__globals__
         if id(old) not in self.spaces:
@@ -317,7 +317,7 @@ class Names:
         given = sum(32 * w * r for w, r in zip(warps, registers, strict=True) if w >= 4)
         given += 128 * -(-sum(w for w, _ in few) // 4) * max((r for _, r in few), default=0)
         if given + 128 * 24 > REGISTERS:
-            raise RuntimeError(f"expected at most {REGISTERS} registers, got {given} for the partitions asked for")
+            raise RuntimeError(f"expected at most {REGISTERS} registers, got {given} for the requested partitions")
         workers = []
         for function, args in partitions:
             name = f"{function.__name__} {args[0]}" if args and type(args[0]) is int else function.__name__
@@ -453,7 +453,7 @@ def _assigned(caller: FrameType | None) -> str:
 
 
 class _Layout:
-    """How a tile lies: of no matter here."""
+    """The layout of a tile: of no matter here."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         return None

@@ -110,7 +110,7 @@ def bars(run: Run) -> list[Bar]:
 
 
 def timeline_steps(runs: dict[str, Run]) -> Iterator[Step]:
-    """One step per slot of time of several runs side by side.
+    """One step per slot of time of several runs in parallel.
 
     values   runs {title: bars}, ticks {title: ticks}, ends {title: slots}, stopped {title: text}, time, horizon
     """
