@@ -421,9 +421,9 @@ def test_a_group_that_has_one_buffer_for_q(D, causal):
 
 def test_q_that_is_handed_back_before_o_has_left_is_overwritten():
     q, k, v, *_ = problem(1, 2, 1, 300, 130, 256, False)
-    early = altered(consumer.release_only_q.fn, ("        tma.store_wait(0)\n", ""))
+    early = altered(consumer.release_stored.fn, ("        tma.store_wait(0)\n", ""))
     with pytest.raises(Race, match="q_smem"):
-        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_only_q": early})
+        forward_run(q, k, v, False, programs=1, tickets=False, replaced={"release_stored": early})
 
 
 @pytest.mark.parametrize("causal", (False, True))

@@ -119,9 +119,8 @@ def attention_decode_kernel(
         s, _ = scored(s, query[:, None], (start_n + offs_n)[None, :], diagonal, scores.scale, scores.softcap, slope)
         m_i, l_i, acc = online_softmax_update(m_i, l_i, acc, s, v, PRECISION)
 
-    for at in range(
-        full_end - (full - start), end, BLOCK_N
-    ):  # not attended to by all: before `full`, and from full_end on
+    # not attended to by all: before `full`, and from full_end on
+    for at in range(full_end - (full - start), end, BLOCK_N):
         start_n = at
         if left is not None or first_key is not None:
             start_n = tl.where(at < full_end, at - (full_end - full), at)

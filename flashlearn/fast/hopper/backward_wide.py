@@ -49,12 +49,7 @@ from flashlearn.fast.hopper.backward_common import (
     register_order,
 )
 from flashlearn.fast.hopper.pipeline import Pipeline, make_barriers
-from flashlearn.fast.hopper.semaphores import (
-    release_semaphore,
-    semaphores_of,
-    wait_for_additions,
-    wait_for_semaphore,
-)
+from flashlearn.fast.hopper.semaphores import release_semaphore, semaphores_of, wait_for_additions, wait_for_semaphore
 from flashlearn.fast.hopper.tile_scheduler import make_scheduler, store_tile_index
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
 

@@ -115,19 +115,25 @@ class ForwardCTA:
 
 
 @gluon.jit
-def release_q_before(i, q):
-    """In tile i: release Q of the tile before, whose o has been stored by now; if there is one buffer alone, that is done."""
-    if q.STAGES > 1 and i > 0:
+def release_stored(i, q):
+    """Wait until o of tile i - 1 has been stored, and release its Q."""
+    if i > 0:
         tma.store_wait(0)
         q.consumer_release(i - 1)
 
 
 @gluon.jit
+def release_q_before(i, q):
+    """In tile i: release Q of the tile before, whose o has been stored by now; if there is one buffer alone, that is done."""
+    if q.STAGES > 1:
+        release_stored(i, q)
+
+
+@gluon.jit
 def release_only_q(i, q):
-    """At the end of tile i: wait until its o has been stored, and release its Q, if there is one buffer alone."""
+    """At the end of tile i: release its Q, if there is one buffer alone."""
     if q.STAGES == 1:
-        tma.store_wait(0)
-        q.consumer_release(i)
+        release_stored(i + 1, q)
 
 
 @gluon.jit

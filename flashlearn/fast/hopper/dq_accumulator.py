@@ -162,8 +162,5 @@ def attention_postprocess_kernel(
         # w j g t h p: w h g j t p
         dq = sums.reshape(4, 8, 8, 4, 2, 2).permute(0, 4, 2, 1, 3, 5).reshape(64, 64) * scale
         mask = (offs_m < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
-        tl.store(
-            dq_ptr + offs_m[:, None] * stride_dq.n + offs_d[None, :] * stride_dq.d,
-            dq.to(dq_ptr.dtype.element_ty),
-            mask=mask,
-        )
+        dq_ptrs = dq_ptr + offs_m[:, None] * stride_dq.n + offs_d[None, :] * stride_dq.d
+        tl.store(dq_ptrs, dq.to(dq_ptr.dtype.element_ty), mask=mask)

@@ -28,7 +28,7 @@ class ForwardProblem:
     qk_scale: Any  # scale * log2(e)
     inner: Any  # the factor inside a softcap, or None
     ranges_ptr: (
-        Any  # (1 or batches, 2, N_q) int32: the first key that each query attends to, and the key after its last
+        Any  # (1 or batches, 2, N_q) int32: the first key that each query attends to, and the one after its last
     )
     range_stride: Any  # between two sequences, or 0
     MASK: Any  # "none", "causal" or "ranges"

@@ -45,16 +45,8 @@ def launch_hopper(
     aligned = [a.data_ptr() % 16 == 0 for a in arguments if isinstance(a, Tensor)]
     key = (q.dtype, q.device, *aligned, *(a is None for a in arguments))
     launch(
-        kernel,
-        grid,
-        arguments,
-        constants,
-        key=key,
-        first=with_descriptors,
-        dependent=dependent,
-        num_warps=4,
-        maxnreg=maxnreg,
-    )
+        kernel, grid, arguments, constants, key=key, first=with_descriptors, dependent=dependent, num_warps=4, maxnreg=maxnreg,
+    )  # fmt: skip
 
 
 def with_descriptors(arguments: tuple) -> tuple:
