@@ -50,7 +50,7 @@ def double_kernel(x_desc, y_desc):
 
 
 @gluon.jit
-def ask(t, k_desc, v_desc, k_smem, v_smem, full):
+def issue_loads(t, k_desc, v_desc, k_smem, v_smem, full):
     """Ask for K_t and V_t: they will land in the buffers of their stage."""
     stage = t % full.shape[0]
     mbarrier.expect(full.index(stage), 2 * k_desc.block_type.nbytes)
@@ -89,13 +89,13 @@ def alone_kernel(q_desc, k_desc, v_desc, o_desc, blocks, STAGES: gl.constexpr):
     mbarrier.expect(q_full.index(0), q_desc.block_type.nbytes)
     async_load(q_desc, at, q_full.index(0), q_smem)
     for t in range(gl.minimum(STAGES, blocks)):
-        ask(t, k_desc, v_desc, k_smem, v_smem, full)
+        issue_loads(t, k_desc, v_desc, k_smem, v_smem, full)
     mbarrier.wait(q_full.index(0), 0)
     acc = gl.zeros([64, 64], gl.float32, LAYOUT)
     for t in range(blocks):
         acc = multiply(t, q_smem, acc, k_smem, v_smem, full)
         if t + STAGES < blocks:
-            ask(t + STAGES, k_desc, v_desc, k_smem, v_smem, full)
+            issue_loads(t + STAGES, k_desc, v_desc, k_smem, v_smem, full)
     write(acc, at, q_smem, o_desc)
 
 
@@ -111,7 +111,7 @@ def load(descs, smem, barriers, blocks):
         async_load(q_desc, [gl.program_id(0) * 128 + i * 64, 0], q_full.index(0), q_smem.index(i))
     for t in range(blocks):
         mbarrier.wait(free.index(t % STAGES), t // STAGES & 1 ^ 1)  # a fresh barrier lets the first round pass
-        ask(t, k_desc, v_desc, k_smem, v_smem, full)
+        issue_loads(t, k_desc, v_desc, k_smem, v_smem, full)
 
 
 @gluon.jit
