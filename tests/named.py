@@ -17,7 +17,7 @@ from flashlearn.exercises.answers import answers
 
 def every(*kinds: str) -> Iterator[tuple[str, Answer]]:
     """(name of the exercise, answer) for all answers of these kinds; without Triton, for those that need none."""
-    missing = ("11", "12", "13") if importlib.util.find_spec("triton") is None else ()
+    missing = ("11", "12", "13", "15.wide") if importlib.util.find_spec("triton") is None else ()
     for name, exercise in EXERCISES.items():
         if not name.startswith(missing or ("-",)):
             notebook, _, local = exercise.id.partition(".")

@@ -38,7 +38,7 @@ def test_a_wrong_answer_fails(name, wrong):
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in EXERCISES if name[:2] not in ("11", "12", "13") and name != "15.arrive"]
+    "name", [name for name in EXERCISES if name[:2] not in ("11", "12", "13") and name not in ("15.arrive", "15.wide")]
 )
 def test_no_two_inputs_of_a_case_are_alike(name):
     """An answer that takes one for the other must not pass. Of tensors of one value, as of no keys, there may be two."""

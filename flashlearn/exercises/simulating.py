@@ -1,14 +1,17 @@
-"""A kernel around an answer of notebook 15, in the simulator of barriers and buffers.
+"""A kernel around an answer of notebook 15, in the simulator of barriers and buffers, and in the compiler.
 
-The functions below are Gluon's, without its decorator: they are run by `simulate` alone, which knows what the names mean.
+The functions below are Gluon's, without its decorator: `simulate` alone runs them, and gives the names their meaning.
 """
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import torch
 
+from flashlearn.exercises.altered import altered
 from flashlearn.exercises.watching import with_the_answer
 from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
@@ -90,3 +93,49 @@ def problem(blocks: int) -> list[torch.Tensor]:
     """Q, K and V of whole numbers: sums in any order are exact."""
     generator = torch.Generator().manual_seed(blocks)
     return [torch.randint(-1, 2, (n, 64), generator=generator).half() for n in (128, 64 * blocks, 64 * blocks)]
+
+
+# 15.wide: `attend` of the lesson for 128 columns
+
+
+def wide(function: Any, blocks: int, scale: float) -> tuple[Any, list, dict[str, Any]]:
+    """The lesson's kernel with buffers of 128 columns, its arguments, and the answer as its `consume`."""
+    from flashlearn.kernels import lesson
+
+    columns = (("[2, 64, 64]", "[2, 64, 128]"), *((f"64], {name}_desc", f"128], {name}_desc") for name in "kv"))
+    q, k, v = heads(blocks)
+    given = [tiles(name, t, (64, 128)) for name, t in zip("QKVO", (q, k, v, torch.full_like(q, math.nan)), strict=True)]
+    replaced = {"consume": function, "softmax_step": lesson.softmax_step, "write": lesson.write}
+    return altered(lesson.shared_kernel.fn, *columns), [*given, blocks, scale], replaced
+
+
+def heads(blocks: int) -> list[torch.Tensor]:
+    """Q, K and V with 128 columns."""
+    generator = torch.Generator().manual_seed(blocks)
+    return [torch.randn(n, 128, generator=generator).half() for n in (128, 64 * blocks, 64 * blocks)]
+
+
+@with_the_answer
+def attended(function: Any, blocks: int, stages: int, scale: float) -> torch.Tensor:
+    """O; RuntimeError after a deadlock or a race."""
+    kernel, given, replaced = wide(function, blocks, scale)
+    try:
+        simulate(kernel, *given, STAGES=stages, replaced=replaced)
+    except (Race, Deadlock) as error:
+        raise RuntimeError(f"{type(error).__name__.lower()}, {error}") from None
+    return given[3].tensor.float()
+
+
+@with_the_answer
+@functools.cache  # known mistakes are compiled once
+def rejected_by_compiler(function: Any) -> tuple[str, ...]:
+    """(line, what the compiler for Hopper says), nothing if it compiles."""
+    from flashlearn.compiler.compiled_source import Call, compiled_for_hopper
+    from flashlearn.compiler.rejected import explained
+
+    kernel, given, replaced = wide(function, 5, 0.1)
+    try:
+        compiled_for_hopper(Call(kernel, tuple(given), {"STAGES": 2}, replaced))
+    except RuntimeError as error:
+        return tuple(explained(str(error)))[:2]
+    return ()

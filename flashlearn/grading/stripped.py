@@ -18,7 +18,8 @@ PACKAGE = Path(__file__).parents[1]
 WHOLE = (
     "__init__.py", "core/inputs.py", "core/interpreter.py", "core/interpreter_patches.py", "core/signs.py", "core/steps.py",
     "cost/hardware.py", "simulator/barriers.py", "simulator/gluon_names.py", "simulator/simulated.py",
-    "simulator/scheduler.py", "compiler/process.py", "compiler/rejected.py", "kernels/__init__.py", "kernels/recorder.py", "core/target.py",
+    "simulator/scheduler.py", "compiler/process.py", "compiler/rejected.py", "compiler/compile_only.py", "compiler/compiled_source.py",
+    "fast/hopper/versions.py", "kernels/__init__.py", "kernels/lesson.py", "kernels/recorder.py", "core/target.py",
 )  # fmt: skip
 OF_EXERCISES = ("altered", "launching", "raised", "simulating", "watching")
 OF_GRADING = ("__init__", "stand_ins", "landlock", "messages", "worker")

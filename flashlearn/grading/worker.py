@@ -104,8 +104,10 @@ STARTS = (
     "os.system",
     "pty.spawn",
 )
-# Except for the compiler, which flashlearn.compiler.process starts
-COMPILER = [sys.executable, "-W", "ignore", str(PACKAGE / "compiler" / "process.py")]
+# Except for the compiler, which flashlearn.compiler starts; the second takes a folder, too
+PYTHON = [sys.executable, "-W", "ignore"]
+COMPILER = [*PYTHON, str(PACKAGE / "compiler" / "process.py")]
+GLUON = [*PYTHON, "-m", "flashlearn.compiler.compiled_source"]
 
 
 def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
@@ -113,7 +115,8 @@ def _audit(hidden: tuple[str, ...], event: str, args: tuple) -> None:
     if event == "open" and isinstance(args[0], str | bytes):
         if os.path.realpath(os.fsdecode(args[0])).startswith(hidden):
             raise PermissionError(f"expected a file that an answer may read, got {os.fsdecode(args[0])}")
-    if event in STARTS and not (event == "subprocess.Popen" and args[1] == COMPILER):
+    compiles = event == "subprocess.Popen" and (args[1] == COMPILER or args[1][:-1] == GLUON)
+    if event in STARTS and not compiles:
         raise PermissionError(f"expected an answer that starts no other process, got {event}")
 
 

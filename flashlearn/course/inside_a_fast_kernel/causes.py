@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import torch
 
 from flashlearn.course.inside_a_fast_kernel.solutions import arrive_solution, stages_solution
 from flashlearn.exercises.altered import altered
-from flashlearn.exercises.simulating import simulated
+from flashlearn.exercises.formulas import slips_of
+from flashlearn.exercises.simulating import attended, heads, simulated
 
 
 def whole_bits(phases):
     for t in range(6):
         got = phases(t, 2)
         if any(int(p) not in (0, 1) for p in got):
-            return f"tile {t} of two stages: {tuple(map(int, got))} came back, and a phase is 0 or 1, the last bit of a number"
+            return f"tile {t} of two stages: expected parities, 0 or 1, the last bit of a number, got {tuple(map(int, got))}"
     return ""
 
 
@@ -56,13 +58,11 @@ def what_the_simulator_says(multiply):
 
 
 def _meaning(error):
-    """What a race or a deadlock in the simulator, whose own words are shown beside this, says of the answer."""
+    """What a race or a deadlock in the simulator means; its own words are shown, too."""
     if filled := re.search(r"lands in (\w+\[\d+\]).* a product of", error):
-        return f"{filled[1]} is filled again while a product may still read it: await that product, then arrive"
+        return f"{filled[1]} is filled again while a product may still read it: wait for that product, then arrive"
     if never := re.search(r"deadlock.*load waits for phase \d of (\w_free\[\d+\])", error):
-        return (
-            f"the loader waits at {never[1]} for an arrive of both groups that never comes, or comes at another barrier"
-        )
+        return f"the producer waits at {never[1]} for an arrive of both consumers, which is missing, or is at another barrier"
     return f"the simulator finds a {error}" if "slot" in error else ""
 
 
@@ -71,8 +71,7 @@ def how_early(multiply):
         _, got = simulated(multiply, blocks, stages)
         _, want = simulated(arrive_solution, blocks, stages)
         if got > want:
-            told = f"{_with(stages)} it takes {got} slots where {want} would do"
-            return f"{told}: a buffer is handed back later than it could be"
+            return f"{_with(stages)} expected {want} slots, got {got}: a buffer is released later than it could be"
     return ""
 
 
@@ -81,19 +80,59 @@ def _asked(args, why):
         got, want = slots(*args), stages_solution(*args)
         blocks, stages, land, work = args
         told = f"{blocks} tile{'s' * (blocks > 1)}, {stages} stage{'s' * (stages > 1)}, land {land}, work {work}"
-        return "" if abs(got - want) < 1e-9 else f"{told}: {want} slots, and {got:.4g} came back; {why}"
+        return "" if abs(got - want) < 1e-9 else f"{told}: expected {want} slots, got {got:.4g}; {why}"
 
     return cause
 
 
-AFTER_TILE_0 = "tile 2 is asked for when tile 0 has been multiplied, which frees its buffer, not before and not later"
+def which_slips(attend_wide):
+    """Compute O in PyTorch with one thing wrong, then with two: which gives the same?"""
+    try:
+        got = attended(attend_wide, 3, 2, 0.1 * math.log2(math.e))
+    except RuntimeError:
+        return ""
+    return slips_of([got], lambda slips: [_o(slips)], SLIPS)
+
+
+SLIPS = {
+    "rescale": "acc is not rescaled: alpha converts it to the new maximum",
+    "l": "acc is not divided by l",
+    "scale": "the scale is missing: S is Q K^T times qk_scale",
+}
+
+
+def _o(slips):
+    q, k, v = (t.double() for t in heads(3))
+    s = q @ k.mT * (1.0 / math.log2(math.e) if "scale" in slips else 0.1)
+    top = s.cummax(-1).values[:, 63::64] if "rescale" in slips else s.amax(-1, keepdim=True)
+    p = torch.exp(s - (top.repeat_interleave(64, -1) if "rescale" in slips else top))
+    l = torch.exp(s - s.amax(-1, keepdim=True)).sum(-1, keepdim=True)
+    return p @ v / (1 if "l" in slips else l)
+
+
+def stuck(attend_wide):
+    """A race or a deadlock in the simulator."""
+    try:
+        attended(attend_wide, 4, 1, 0.1)
+    except RuntimeError as error:
+        said = str(error)
+        if re.search(r"slot \d+: \w+ lands in", said):
+            return "a buffer is filled again while a product may still read it: arrive after the wait for that product"
+        if said.startswith("race"):
+            return "a product may read a buffer before its tile has landed: wait for `full` with the parity of this use"
+        return "the producer waits for an arrive of both consumers at `free`: arrive once for every tile"
+    return ""
+
+
+AFTER_TILE_0 = "the copy of tile 2 is issued exactly when tile 0 has been multiplied, because that frees its buffer"
 CAUSES = {
     "deadlock": (whole_bits, in_the_simulator),
     "arrive": (what_the_simulator_says, how_early),
+    "wide": (stuck, which_slips),
     "stages": (
         _asked((1, 2, 8, 4), "one tile lands and is then multiplied"),
-        _asked((3, 1, 8, 4), "with one buffer nothing overlaps, a tile after the other lands and is multiplied"),
-        _asked((4, 4, 8, 4), "with a buffer for each tile all copies are asked for at once, and land at once"),
+        _asked((3, 1, 8, 4), "with one buffer nothing overlaps: each tile lands, then is multiplied"),
+        _asked((4, 4, 8, 4), "with a buffer for each tile all copies are issued at once, and land at once"),
         _asked((3, 2, 8, 4), AFTER_TILE_0),
         _asked((9, 3, 8, 4), "a tile waits for its own landing and for the tile before it"),
     ),
