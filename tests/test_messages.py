@@ -201,7 +201,7 @@ ONE_CHANGE = (
     ),
     ("02.safe", ("x - m", "x"), "an exponential overflows", "larger than the maximum"),
     ("02.lse", ("m + torch.log", "m - torch.log"), "log(l) is subtracted", ""),
-    ("02.shift", ("softmax(x + shift)", "x + shift"), "of every function it says False", "rounding"),
+    ("02.shift", ("softmax(x + shift)", "x + shift"), "False for every function", "rounding"),
     ("03.tree", ("m = x.max()", "m = x"), "", "gets empty"),
     ("04.decode", ("[K_cache, k]", "[K_cache, q]"), "K_cache holds 3, 3, 5", "sqrt"),
     ("05.recurrence", ("l * alpha + p,", "l * alpha + alpha,"), "exp(s - m_new)", "1, that is none"),
@@ -230,10 +230,10 @@ def test_an_answer_with_one_change_reads_nothing_false(name, change, said, never
     ("name", "function", "said"),
     [
         ("05.recurrence", _normalised, "acc is divided by l in the step"),
-        ("02.safe", lambda x: torch.softmax(x.clamp(-100, 100), -1), "No logit is clamped"),
-        ("02.safe", lambda x: torch.softmax(x.clamp(max=88), -1), "No logit is clamped"),
-        ("02.safe", lambda x: torch.softmax(x.abs(), -1), "abs is taken of none"),
-        ("02.safe", lambda x: _softmax_of(x, x.abs().amax(-1, keepdim=True)), "larger than the maximum"),
+        ("02.safe", lambda x: torch.softmax(x.clamp(-100, 100), -1), "Do not clamp logits"),
+        ("02.safe", lambda x: torch.softmax(x.clamp(max=88), -1), "Do not clamp logits"),
+        ("02.safe", lambda x: torch.softmax(x.abs(), -1), "do not take abs"),
+        ("02.safe", lambda x: _softmax_of(x, x.abs().amax(-1, keepdim=True)), "above the maximum"),
     ],
     ids=["normalised", "clamp", "clamp from above", "abs", "maximum of magnitudes"],
 )
