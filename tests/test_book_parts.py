@@ -132,13 +132,14 @@ def test_figures_are_files_of_their_own(notebook, tmp_path, monkeypatch):
     exhibition.export(notebook[0])
     exhibition.contact_sheet(tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    stems = {"01-1", "01-1-step1", "01-1-step7", "01-2", "01-3"}
+    run, plots = "01_small-1-runs", {"01_small-2-both", "01_small-3-both"}
+    stems = {run, f"{run}-step1", f"{run}-step7", *plots}
     assert names == {f"{stem}.{kind}" for stem in stems for kind in ("svg", "pdf")} | {"index.html"}
     for stem in stems:
         root = ElementTree.parse(tmp_path / f"{stem}.svg").getroot()
         assert root.tag == "{http://www.w3.org/2000/svg}svg" and root.get("width")
         assert (tmp_path / f"{stem}.pdf").read_bytes().startswith(b"%PDF")
-    assert "var(--" not in (tmp_path / "01-1.svg").read_text(encoding="utf-8")
+    assert "var(--" not in (tmp_path / f"{run}.svg").read_text(encoding="utf-8")
     assert (tmp_path / "index.html").read_text(encoding="utf-8").count("<figure>") == len(stems)
 
 

@@ -3,14 +3,16 @@
     python -m tools.figures          build/figures/index.html, of all notebooks
     python -m tools.figures 03 07    of these alone
 
-A file is named after its notebook and its place there: `03-2.svg` is the second picture of notebook 03. Of a run it is the
-step that represents the whole; `03-2-step1.svg` and so on are its first and its last step, and those that ask a question.
+A file is named after its notebook, its place there and the name of its cell, if that has one: `03_online_softmax-2.svg` is the
+second picture, `03_online_softmax-1-shows-wrong.svg` the first. Of a run it is the step that represents the whole; those with
+`-step1` and so on at the end are its first and its last step, and those that ask a question.
 """
 
 from __future__ import annotations
 
 import html
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -38,9 +40,9 @@ FILES = {"svg.fonttype": "none", "pdf.fonttype": 42}  # text that can be searche
 class Exhibit(Gallery):
     """Writes what the cells of a notebook display into a folder."""
 
-    def __init__(self, number: str, folder: Path):
+    def __init__(self, notebook: str, folder: Path):
         super().__init__()
-        self.number, self.folder, self.count = number, folder, 0
+        self.notebook, self.folder, self.count = notebook, folder, 0
 
     def run(self, shown: Any) -> None:
         """A run: some of its steps."""
@@ -77,7 +79,8 @@ class Exhibit(Gallery):
                 figure.savefig(self._path(which, "svg"))
 
     def _path(self, which: str, kind: str) -> Path:
-        return self.folder / f"{self.number}-{self.count}{which}.{kind}"
+        cell = "" if re.fullmatch(r"cell-\d+", self.cell) else f"-{self.cell}"
+        return self.folder / f"{self.notebook}-{self.count}{cell}{which}.{kind}"
 
 
 def alone(svg: str, size: Sequence[float]) -> str:
@@ -94,7 +97,8 @@ def alone(svg: str, size: Sequence[float]) -> str:
 def contact_sheet(folder: Path) -> None:
     """Write a page with every SVG in the folder, its name and its PDF."""
     files = sorted(
-        folder.glob("*.svg"), key=lambda path: [int(part) if part.isdigit() else part for part in path.stem.split("-")]
+        folder.glob("*.svg"),
+        key=lambda path: [int(part) if part.isdigit() else part for part in re.split(r"(\d+)", path.stem)],
     )
     each = "".join(
         f'<figure><a href="{path.name}"><img src="{path.name}" alt="{path.stem}" loading="lazy"></a>'
@@ -136,6 +140,6 @@ if __name__ == "__main__":
     if sys.argv[1:2] == ["--run"]:
         notebook, folder = map(Path, sys.argv[2:4])
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # what the cells print
-        run(notebook, Exhibit(notebook.stem[:2], folder))
+        run(notebook, Exhibit(notebook.stem, folder))
     else:
         main(sys.argv[1:])

@@ -33,7 +33,7 @@ class Pictures:
     def figure(self, slug: str, data: bytes, alt: str, shown: Mapping[str, Any] | None) -> str:
         """The figure of a stored picture, which `alt` describes; `shown` is what the cell displays now."""
         if shown and shown["kind"] == "plot":
-            self._cover(slug, shown["wide"])
+            self._cover(slug, shown["wide"], shown["narrow"])
             return figures.plot(slug, shown)
         if shown and "scenes" in shown["run"]:
             return self._scenes(slug, shown["run"], shown["still"], len(shown["titles"]))

@@ -11,9 +11,12 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import io
 import itertools
 import json
+import math
 import os
 import re
 import sys
@@ -23,12 +26,10 @@ from typing import Any
 
 from flashlearn.show.draw.scene import Scene
 
-NARROW = (
-    (5.2, 4.2),
-    (6.2, 4.6),
-    (7.4, 5.0),
-    (8.8, 5.2),
-)  # inches of a plot on a phone: the first in which no words collide
+NARROW = ((5.2, 4.2), (6.0, 4.6), (6.0, 6.0), (6.0, 8.0), (7.4, 5.0), (8.8, 5.2))  # inches on a phone: the first
+#                                                                     in which no words collide; the last two scroll
+PHONE = 358  # pixels: what a phone of 390 shows
+SMALLEST = 12  # pixels of a word there
 RECTANGLE = re.compile(r'd="M(\S+) (\S+)L([^\sLz]+) \2L\3 ([^\sLz]+)L\1 \4(?:L\1 \2)?z"')
 
 
@@ -44,6 +45,7 @@ class Gallery:
         from flashlearn.show import animation, player
         from flashlearn.show.explorers.explorer import Explorer
 
+        in_two_layouts()
         picture = animation.picture
 
         def noted(plot, *, alt, figsize=(12.8, 4.8)):
@@ -75,15 +77,42 @@ class Gallery:
         """A scene as it is, or a plot, drawn once more for a page and once for a phone."""
         plot, figsize = shown.drawn_by
         if isinstance(plot, Scene):
-            wide = narrow = plot.svg(key="scene")
+            wide, narrow = plot.svg(key="scene"), narrow_of(plot).svg(key="scene")
         else:
             wide, collisions = svg_of(plot, figsize)
-            tried = (svg_of(plot, size) for size in NARROW)
-            narrow = next((svg for svg, words in tried if words <= collisions), wide)
+            tried = (svg_of(plot, size, phone=True) for size in NARROW)
+            narrow = legible(next((svg for svg, words in tried if words <= collisions), wide))
         self.shown.append({"cell": self.cell, "kind": "plot", "alt": shown.alt, "wide": wide, "narrow": narrow})
 
 
-def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[str, int]:
+def in_two_layouts() -> None:
+    """From now on a scene of a painter of `flashlearn.show.draw` can be painted for a phone too: see `narrow_of`."""
+    from flashlearn.show import draw
+
+    for name in draw.__all__:
+        painter = getattr(draw, name)
+        if name.startswith("draw_") and "narrow" in inspect.signature(painter).parameters:
+            setattr(draw, name, _twice(painter))
+
+
+def _twice(painter: Callable[..., Scene]) -> Callable[..., Scene]:
+    """The painter, whose scenes know how they were made."""
+
+    @functools.wraps(painter)
+    def made(*given: Any, **options: Any) -> Scene:
+        scene = painter(*given, **options)
+        vars(scene)["again"] = functools.partial(painter, *given, **{**options, "narrow": True})
+        return scene
+
+    return made
+
+
+def narrow_of(scene: Scene) -> Scene:
+    """A scene as it looks on a phone, if its painter has two layouts."""
+    return vars(scene).get("again", lambda: scene)()
+
+
+def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float], phone: bool = False) -> tuple[str, int]:
     """A plot as SVG for a page, text as text and without a ground; and how many of its words collide."""
     from matplotlib import style
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -96,6 +125,8 @@ def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[st
         fig = Figure(figsize=figsize, dpi=DPI, layout="constrained")
         FigureCanvasAgg(fig)
         plot(fig.add_subplot())
+        if phone:
+            for_a_phone(fig)
         fig.draw_without_rendering()
         words = collisions(fig)
         fig.savefig(
@@ -105,6 +136,29 @@ def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float]) -> tuple[st
             metadata={"Date": None, "Creator": None, "Format": None, "Type": None},
         )
     return for_page(stream.getvalue()), words
+
+
+def legible(svg: str) -> str:
+    """A plot that is not made smaller than its smallest words allow: what does not fit a phone is scrolled."""
+    sizes = [float(size[1]) for size in re.finditer(r"<text [^>]*?([\d.]+)px", svg)]
+    found = re.search(r'viewBox="\S+ \S+ (\S+)', svg)
+    least = math.ceil(SMALLEST * float(found[1]) / min(sizes)) if found and sizes else 0
+    return svg.replace("<svg ", f'<svg style="min-width:{least}px" ', 1) if least > PHONE else svg
+
+
+def for_a_phone(fig: Any) -> None:
+    """Words as large as they must be, in as many lines as they need; legends in two columns at most."""
+    from matplotlib.text import Text
+
+    least = SMALLEST * min(72 * fig.get_figwidth(), 72 * 6.0) / PHONE  # points
+    for text in fig.findobj(Text):
+        text.set_fontsize(max(least, text.get_fontsize()))
+    for ax in fig.axes:
+        ax.title.set_wrap(True)
+    if fig._supxlabel is not None:
+        fig._supxlabel.set_wrap(True)
+    for legend in fig.legends:
+        legend.set_ncols(min(2, len(legend.get_texts())))
 
 
 def collisions(fig: Any) -> int:

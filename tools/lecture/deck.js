@@ -73,6 +73,7 @@ class Deck {
     if (explorer) slide.explored = tilingExplorer(explorer, { own: false, wide: true, link: () => this.address(slide).href, moved: () => this.explored(slide) });
     if (!run) return;
     const { narrow, ...data } = JSON.parse(run.nextElementSibling.textContent); // a hall has room for the wide layout
+    if (narrow && slide.classList.contains("beside")) Object.assign(data, { size: narrow, scenes: { ...data.scenes, wide: data.scenes.narrow } }); // but for code
     slide.stops = data.stops;
     slide.player = mount(run, data);
     slide.player.root.style.setProperty("--ratio", data.size[0] / data.size[1]);

@@ -34,21 +34,29 @@ def draw_rates(
     fig = ax.figure
     ax.remove()
     top = 1.08 * max(rate for curves in panels.values() for rates in curves.values() for rate in rates.values())
-    axes = fig.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    shape = (len(panels), 1) if _is_tall(fig) else (1, len(panels))
+    axes = fig.subplots(*shape, sharex=_is_tall(fig), sharey=True, squeeze=False).ravel()
     for panel, (title, curves) in zip(axes, panels.items(), strict=True):
         for look, (name, rates) in zip(LOOK[: len(curves)], curves.items(), strict=True):
             panel.plot(list(rates), list(rates.values()), label=name, **look)
         lengths = sorted({N for rates in curves.values() for N in rates})
         ticks = lengths[:: -max(1, len(lengths) // 3)]  # from the longest down
-        panel.set(xscale="log", ylim=(0, top), xlabel="N, tokens")
+        panel.set(xscale="log", ylim=(0, top))
         panel.set_xticks(ticks, [f"{N // 1024}K" if N % 1024 == 0 else f"{N}" for N in ticks])
         panel.minorticks_off()
         panel.set_title(title, fontsize=17)
         panel.grid(axis="y", color="#E3E3E3")
+    for panel in axes[-1:] if _is_tall(fig) else axes:
+        panel.set_xlabel("N, tokens")
     axes[0].set_ylabel(label)
     handles, labels = axes[0].get_legend_handles_labels()
     fig.legend(handles, labels, loc="outside upper center", ncols=len(labels), fontsize=16)
     fig.supxlabel(note, fontsize=13, color=QUIET)
+
+
+def _is_tall(fig: Any) -> bool:
+    """Whether panels stand one above the other: on a phone."""
+    return fig.get_figheight() > 0.9 * fig.get_figwidth()
 
 
 def draw_sustained(ax: Axes, curves: Mapping[str, Mapping[float, float]], after_pause: float, note: str) -> None:
@@ -170,7 +178,7 @@ def draw_training(ax: Axes, runs: Mapping[str, Mapping], counted: float, note: s
     """
     fig = ax.figure
     ax.remove()
-    whole, near = fig.subplots(1, 2, width_ratios=(3, 2))
+    whole, near = fig.subplots(2, 1) if _is_tall(fig) else fig.subplots(1, 2, width_ratios=(3, 2))
     for (name, run), look in zip(runs.items(), RUN_LOOK, strict=True):
         steps, validation = list(map(int, run["validation"])), list(run["validation"].values())  # JSON has texts
         whole.plot(*_means(run["losses"]), **look)
