@@ -19,8 +19,9 @@ last query to all. With `window` = (left, right) it attends to those from i + N_
 None is no limit on a side (see `flashlearn.core.mask`). `scale` is 1 / sqrt(D) unless given. `documents`, `key_range`,
 `softcap`, `alibi` and `sinks` are those of `flashlearn.core.options.More`. Computed in float32, float64 for float64.
 
-NaN and inf: a hidden key weighs 0, and 0 times NaN is NaN. One in V reaches all queries that are multiplied with its
-block: in standard_attention every query. One in K or V reaches their gradients. Keys outside of `key_range` may hold anything.
+NaN and inf: a hidden key has weight 0, and 0 times NaN is NaN. A NaN in V reaches all queries that are multiplied with
+its block: in standard_attention every query. A NaN in K or V reaches their gradients. Keys outside of `key_range` may
+hold anything.
 
 At the edges: a query that attends to no key gets output 0, lse = -inf (the sink of its head, with sinks) and zero gradients, never NaN. Gradients flow
 through all of them. Sentences follow the last query of the first head, which attends to every key unless a window hides some.
@@ -61,7 +62,7 @@ def standard_attention(
 def standard_attention_steps(q: Tensor, k: Tensor, v: Tensor, **more: Unpack[AttentionKwargs]) -> Iterator[Step]:
     """One step per operation, each on whole matrices: scores, softmax, weighted sum (FA-1, Algorithm 0).
 
-    S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
+    S and P are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is not modelled.
     """
     p = Problem.of(q, k, v, **more)
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
@@ -83,8 +84,7 @@ def two_pass_attention(
 ) -> Queries:  # fmt: skip
     """Attention in a pass over the keys (maximum and sum) and one over the values (weighted sum).
 
-    The scores are kept on chip, N_k for each query; with `recompute` the second pass makes them again from K,
-    which it then reads a second time.
+    The scores are kept on chip, N_k for each query. With `recompute` the second pass reads K again and recomputes them.
     """
     how: dict[str, Any] = {"block_k": block_k, "recompute": recompute, **more}
     return run(two_pass_attention_steps(q, k, v, causal=causal, window=window, scale=scale, **how))
@@ -173,13 +173,13 @@ def one_pass_attention_steps(
 
 
 def online_update(m_i: T, l_i: T, S: T) -> tuple[T, T, T, T]:
-    """Take a block of scores into the running maximum and sum; returns m, l, alpha and P.
+    """Update the running maximum and sum with a block of scores; returns m, l, alpha and P.
 
     m     = max(m_i, rowmax(S))          alpha = exp(m_i - m)
     P     = exp(S - m)                   l     = l_i alpha + rowsum(P)
 
-    S and P are (..., rows, width), the others (..., rows, 1); tensors or tiles on chip. Whatever was summed
-    against the old maximum has to be multiplied by alpha. Source: FA-2, Algorithm 1, line 9.
+    S and P are (..., rows, width), the others (..., rows, 1); tensors or tiles on chip. Sums against the old maximum
+    have to be multiplied by alpha. Source: FA-2, Algorithm 1, line 9.
     """
     m = maximum(m_i, row_max(S))
     alpha, P = exp_diff(m_i, m), exp_diff(S, m)

@@ -1,23 +1,24 @@
 """Gradients by hand: of a matrix product, of softmax, and of attention with its N x N matrices stored.
 
 A gradient is written as a d before the name. dX has the shape of X: the rate at which the loss, one number, changes
-with each entry of X. A backward function gets the gradient of a result and returns the gradients of what went in,
-without ever building a Jacobian:
+with each entry of X. A backward function takes the gradient of a result and returns the gradients of the inputs,
+without a Jacobian:
 
     Y = X W              dX = dY W^T                      dW = X^T dY
     P = softmax(S)       dS = P o (dP - delta)            delta = rowsum(P o dP), one number a row
     O = P V              dP = dO V^T                      dV = P^T dO
     S = scale Q K^T      dQ = scale dS K                  dK = scale dS^T Q
 
-The gradients of softcap and slopes, which come between the product and softmax, and of sinks are in `flashlearn.core.scores`.
-`o` is the product entry by entry. `contract_steps` is the long way, with the Jacobian, for the picture.
+The gradients of softcap and slopes, which come between the product and softmax, and of sinks are in
+`flashlearn.core.scores`. `o` is the product entry by entry. `contract_steps` computes with the Jacobian, for the
+picture.
 
 Inputs are in float16, bfloat16, float32 or float64 and gradients come back in that dtype; products and sums
 are computed in float32, float64 for float64. Attention takes what `flashlearn.algorithms.attention` takes: grouped heads
 (dK and dV add up over the query heads that share them), any lengths, queries that attend to no key (gradient 0).
 
 Sources: the formulas are derived in T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), appendix B.2;
-`attention_backward` is its Algorithm 3, which takes P as stored. Without it P is made again first, by Algorithm 0.
+`attention_backward` is its Algorithm 3, which takes P as stored. Without it P is recomputed first, by Algorithm 0.
 """
 
 from __future__ import annotations
@@ -139,9 +140,9 @@ def attention_backward(
     """dQ, dK and dV of attention from dO, one operation after the other, with S, P, dP and dS stored in HBM.
 
     do and q are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D). Returns dq, dk, dv shaped and typed as q, k, v, then the
-    gradients of `sinks` and of `alibi`, each (H_q,), if these were given. `stored` is P as the forward pass left it,
-    (B, H_q, N_q, N_k): P is then not made again, nor S unless `softcap` asks for it, as autograd does. ValueError or
-    TypeError as in `flashlearn.algorithms.attention`, and if do is not shaped and typed as q, or stored as S.
+    gradients of `sinks` and of `alibi`, each (H_q,), if these were given. `stored` is P of the forward pass, (B, H_q,
+    N_q, N_k). As in autograd, P is then not recomputed, and S only if `softcap` needs it. ValueError or TypeError as in
+    `flashlearn.algorithms.attention`, and if do is not shaped and typed as q, or stored as S.
     """
     steps = attention_backward_steps(do, q, k, v, causal=causal, window=window, scale=scale, stored=stored, **more)
     return run(steps)
@@ -152,8 +153,8 @@ def attention_backward_steps(
 ) -> Iterator[Step]:
     """One step per operation, on whole matrices: seven, 5 of them matrix products; with P `stored` five, 4 products.
 
-    S, P, dP and dS are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its
-    affair. Sinks and slopes get their gradients in the step "dS"; a cap needs S there, made again even if P is stored.
+    S, P, dP and dS are stored in the dtype of q. `on_chip` is empty: how a library cuts each operation is its affair.
+    Sinks and slopes get their gradients in the step "dS"; a cap needs S there, recomputed even if P is stored.
     """
     p = Problem.of(q, k, v, {"dO": do, **({} if stored is None else {"P": stored})}, **more)
     check_like("do", do, "q", q)
@@ -188,7 +189,7 @@ def _made(p: Problem) -> dict[str, Any]:
 
 
 def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
-    """The forward pass once more, as far as P; as far as what is needed of it."""
+    """The forward pass again, up to P, or up to what is needed of it."""
     rows, cols = (0, p.sizes.N_q), (0, p.sizes.N_k)
     if "S" in hbm.made:
         product = hbm.load("Q") @ hbm.load("K").mT  # FA-1 Alg. 0, line 1
@@ -201,7 +202,7 @@ def _probabilities_again(p: Problem, hbm: HBM) -> Iterator[Step]:
 
 
 def _through_the_cap(p: Problem, hbm: HBM, dS: OnChip) -> OnChip:
-    """The gradient of scale Q K^T from that of S: what slopes took from S is given back, and what is hidden has none."""
+    """The gradient of scale Q K^T from that of S; hidden entries have none."""
     if p.scores.softcap is None:
         return dS
     S = hbm.load("S")
@@ -211,7 +212,7 @@ def _through_the_cap(p: Problem, hbm: HBM, dS: OnChip) -> OnChip:
 
 
 def _store_per_head(p: Problem, hbm: HBM, P: OnChip, dS: OnChip, delta: OnChip) -> None:
-    """The gradients of sinks, whose weight is what a row of P lacks to 1, and of slopes."""
+    """The gradients of sinks, whose weight is 1 minus the sum of a row of P, and of slopes."""
     if "sinks" in p.given:
         hbm.store("dsinks", None, -((1 - P.sum(-1, keepdim=True)) * delta).sum_rows())
     if "alibi" in p.given:

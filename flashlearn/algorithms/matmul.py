@@ -3,9 +3,9 @@
     C_ij = sum_p A_ip B_pj             one worker per block of C; nothing else is written
     O_i  = sum_j (Q_i K_j^T) V_j       two products in one loop; the block in the middle is never stored
 
-Blocks may be of any size; the last of a row or a column is shorter. Sums are kept in float32 (float64 for
-float64). What changed from the attention of one query (`flashlearn.algorithms.attention`): rows come in blocks too, so a
-tile of K or V that was read once serves many rows. What is still missing is softmax: see `flashlearn.algorithms.tiled`.
+Blocks may be of any size; the last of a row or a column is shorter. Sums are kept in float32 (float64 for float64).
+What is new compared with the attention of one query (`flashlearn.algorithms.attention`): queries come in blocks too, so
+many queries share a tile of K or V. Softmax is still missing: see `flashlearn.algorithms.tiled`.
 """
 
 from __future__ import annotations

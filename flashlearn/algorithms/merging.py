@@ -2,10 +2,10 @@
 
     lse = log sum_s exp(lse_s)          o = sum_s exp(lse_s - lse) o_s
 
-Each lse_s is a score and each o_s a value: this is softmax attention over the parts. What changed from `merge` of
-`flashlearn.algorithms.softmax`: a part is kept as its result o and one number, in place of m, l and an undivided sum.
-So keys may be cut in any way, and each part may be computed by any kernel on any machine. Examples are a shared prefix,
-a long cache in pieces, a ring of GPUs.
+Each lse_s is a score and each o_s a value: this is softmax attention over the parts. What is new compared with `merge`
+of `flashlearn.algorithms.softmax`: a part is kept as its result o and one number, in place of m, l and an undivided
+sum. So keys may be cut in any way, and each part may be computed by any kernel on any machine. Examples are a shared
+prefix, a long cache in pieces, a ring of GPUs.
 
 Source: the name and the convention are those of `merge_attentions` in xformers: lists of parts, and the natural logarithm.
 FlashInfer's `merge_state` takes logarithms to base 2, vLLM's `merge_attn_states` writes two parts into a third tensor.
@@ -29,11 +29,11 @@ def merge_attentions(outputs: Sequence[Tensor], lses: Sequence[Tensor]) -> tuple
     lses      lse of every part, (B, H, N), or packed (H, T): as `flash_attention`, `flash_attention_paged` and
               `flash_attention_varlen` return them with return_lse=True; natural logarithm, float32 (float64 for float64)
 
-    Returns o in the dtype of the outputs, summed in that of lse, and lse. A part in which a query attends to no key
-    (o = 0, lse = -inf) weighs nothing. The order of the parts shows in the last digits alone.
+    Returns o in the dtype of the outputs, summed in that of lse, and lse. A part in which a query attends to no key (o
+    = 0, lse = -inf) has weight 0. The order of the parts changes only the last digits.
 
-    Sinks belong to one part only: a sink that two parts have been given is counted twice, and the result is wrong.
-    Give `sinks` to one call, or to none, and add it as a part of its own: o = 0, lse = sink.
+    Give sinks to one part only: a sink of two parts is counted twice, and the result is wrong. Or give it to none, and
+    add it as a separate part: o = 0, lse = sink.
 
     ValueError, TypeError for parts of several shapes, dtypes or devices, or for none.
     """

@@ -1,9 +1,9 @@
-"""What goes wrong if every block of scores is measured from its own maximum, next to what is right.
+"""The error of shifting every block of scores by its own maximum, next to the right way.
 
     wrong    acc = sum over j of P~_j V_j      l = sum over j of rowsum(P~_j)      with P~_j = exp(S_j - m~_j)
-    right    the same, but what is held takes exp(m_old - m) whenever the maximum so far rises
+    right    the same, but acc and l are multiplied by exp(m_old - m) whenever the maximum so far rises
 
-`flashlearn.algorithms.matmul` adds blocks of products, which need no scale. Blocks of exponentials do.
+`flashlearn.algorithms.matmul` adds blocks of products, which need no common scale. Blocks of exponentials need one.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Attention over a cache in pages: the keys of a sequence are on pages of one pool, wherever its page table says.
 
-What changed from `tiled_attention_v2`: a block of keys is a page, and its place is looked up. It is no other attention: the
-same numbers come from other addresses.
+What is new compared with `tiled_attention_v2`: a block of keys is a page, and a table has its address. The attention is
+the same.
 
-The pool is one matrix for K and one for V, (1, H_kv, P page, D): page p has the rows p page to (p + 1) page. The queries of
-all sequences follow each other, (1, H_q, T, D). A sequence is one program: all heads of a group share its tiles,
-so each page is read once per key head. What the table itself takes, 4 bytes a page, is not counted.
+The pool is one matrix for K and one for V, (1, H_kv, P page, D): page p has the rows p page to (p + 1) page. The
+queries of all sequences follow each other, (1, H_q, T, D). A sequence is one program: all heads of a group share its
+tiles, so each page is read once per key head. The table itself, 4 bytes a page, is not counted.
 
 Source: W. Kwon et al., 2023 (arXiv:2309.06180).
 """

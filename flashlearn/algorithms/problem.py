@@ -83,7 +83,7 @@ class Problem:
         return HBM(self.given, made, {**matrix_shapes(self.sizes), **per_head, **shapes}, caption, whole=whole)
 
     def load_queries(self, hbm: HBM, rows: Span, programs: int = 1) -> OnChip:
-        """A block of queries; and with `alibi` the slopes of the heads, which so many programs read for themselves."""
+        """A block of queries, and with `alibi` the slopes of the heads, which each program reads for itself."""
         Q_i = hbm.load("Q", rows)
         self.load_slopes(hbm, programs)
         return Q_i
@@ -102,7 +102,7 @@ class Problem:
         return S - S.distance(self.mask.diagonal) * S.hbm.loaded("alibi") if "alibi" in self.given else S
 
     def add_per_head(self, hbm: HBM, name: str, column: OnChip) -> None:
-        """Add a column (B, H_q, n, 1) to one number for each head in HBM; one program for every sequence does so."""
+        """Add a column (B, H_q, n, 1) to one number for each head in HBM, by one program for every sequence."""
         so_far = hbm.load(name, times=self.sizes.B)
         hbm.store(name, None, so_far + column.sum_rows(), times=self.sizes.B)
         hbm.drop(so_far)
@@ -126,7 +126,7 @@ class Problem:
 def start(hbm: HBM, rows: Span, programs: int = 1) -> tuple[OnChip, OnChip, OnChip]:
     """(m, l, acc) for a block of queries, of shapes (..., 1), (..., 1) and (..., D), before any key.
 
-    They are -inf, 0 and 0; with sinks the first term is there already: m = sink, l = 1, and no value. `programs` of a
+    They are -inf, 0 and 0. With sinks the first term is included: m = sink, l = 1, and no value. `programs` of a
     sequence read the sinks for themselves.
     """
     m_i, l_i, acc = hbm.fill("Q", rows, (0, 1), -INF), hbm.fill("Q", rows, (0, 1)), hbm.fill("Q", rows)
@@ -138,7 +138,7 @@ def start(hbm: HBM, rows: Span, programs: int = 1) -> tuple[OnChip, OnChip, OnCh
 
 
 def matrix_shapes(sizes: Sizes) -> dict[str, tuple[int, ...]]:
-    """Shapes of the matrices of an attention picture; S is a place, stored only by standard_attention."""
+    """Shapes of the matrices of an attention picture; S is stored only by standard_attention."""
     B, H_q, H_kv, N_q, N_k, D = sizes
     q, kv = (B, H_q, N_q, D), (B, H_kv, N_k, D)
     return {"Q": q, "K": kv, "V": kv, "S": (B, H_q, N_q, N_k), "O": q}

@@ -1,4 +1,4 @@
-"""Where queries, keys and values come from: three products of the same tokens with three learned matrices.
+"""Queries, keys and values: three products of the same tokens with three learned matrices.
 
 q_i = x_i W_q     k_i = x_i W_k     v_i = x_i W_v        for every row x_i of X
 """

@@ -120,9 +120,9 @@ def blocked_softmax_steps(x: Tensor, block_size: int) -> Iterator[Step]:
 
 
 def uncorrected_sum_steps(x: Tensor) -> Iterator[Step]:
-    """The first pass of online softmax without its correction: wrong on purpose, for the picture of what that does.
+    """The first pass of online softmax without its correction: wrong on purpose, for a picture.
 
-    The old terms stay as they were measured, from the maximum of their time: l_i = l_{i-1} + exp(x_i - m_i).
+    The old terms keep the shift by the maximum of their step: l_i = l_{i-1} + exp(x_i - m_i).
     """
     hbm = _memory(x)
     m_i, l_i = no_elements(hbm)
@@ -141,9 +141,9 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     m = max(m_a, m_b)
     l = l_a exp(m_a - m) + l_b exp(m_b - m)
 
-    Commutative, and associative up to rounding: the order of merges shows in the last digits of l. (-inf, 0), the
-    pair of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different
-    shapes or on different devices, TypeError for what is no pair of real numbers. Source: Milakov 2018, equation 4.
+    Commutative, and associative up to rounding: the order of merges changes the last digits of l. (-inf, 0), the pair
+    of no elements, changes nothing. Tensors of any one shape, or numbers. ValueError for tensors of different shapes or
+    on different devices, TypeError for what is no pair of real numbers. Source: Milakov 2018, equation 4.
     """
     (m_a, l_a), (m_b, l_b) = _pair(a, "a"), _pair(b, "b")
     shapes = [tuple(t.shape) for t in (m_a, l_a, m_b, l_b)]

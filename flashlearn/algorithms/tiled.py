@@ -12,10 +12,10 @@ Version 1 reads them once, but Q, O, m and l ceil(N_k / block_k) times. Version 
 program then finishes a row block: row blocks can run in parallel, nothing unfinished goes through HBM, and the division
 comes at the end. (Its Algorithm 1, line 10, prints diag(.)^-1 where the old acc is scaled: a misprint.)
 
-Shapes, dtypes, options, and rows that attend to no key are as in `flashlearn.algorithms.attention`. A sink is a first term of
-every row, there before any key: m starts at it, l at 1, O and acc at 0, as its value is 0.
-TiledOptions of any size will do, the last of a row or column being shorter. Under a mask a block that it hides wholly
-is never visited, and only the blocks that its edge crosses are masked. All batches and heads take each step together.
+Shapes, dtypes, options, and rows that attend to no key are as in `flashlearn.algorithms.attention`. A sink is the first
+term of every row, before any key: m starts at it, l at 1, O and acc at 0, as its value is 0. Blocks have any size, and
+the last of a row or column may be shorter. A block that the mask hides wholly is never visited, and only the blocks
+that its edge crosses are masked. All batches and heads take each step together.
 
 Sources: FA-1 is T. Dao et al., "FlashAttention", 2022 (arXiv:2205.14135), Algorithm 1 (masks: Algorithm 2);
 FA-2 is T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
@@ -68,8 +68,8 @@ def tiled_attention_v1_steps(
     l_new = l_i exp(m_i - m_new) + l~ exp(m~ - m_new)
     O_i   = (l_i exp(m_i - m_new) O_i + exp(m~ - m_new) P~ V_j) / l_new
 
-    O_i is thus the attention over the keys so far, divided every time. HBM holds it, m and l in the dtype
-    that sums are kept in (float32 for the 16-bit types), until its last visit writes it in the dtype of q.
+    So O_i is the attention over the keys so far, divided every time. HBM keeps it, m and l in the dtype of sums
+    (float32 for the 16-bit types). The last visit writes O_i in the dtype of q.
     """
     p = Problem.of(q, k, v, **more)
     yield from _version_1(p, block_q, block_k, line_by_line=False)
@@ -207,7 +207,7 @@ class BlockSizes(NamedTuple):
 
 
 def sram_elements(block_q: int, block_k: int, D: int) -> int:
-    """Elements on chip while one Q block meets one K/V block: Q_i, O_i, K_j, V_j and S_ij (P~ replaces S).
+    """Elements on chip for one Q block and one K/V block: Q_i, O_i, K_j, V_j and S_ij (P~ replaces S).
 
     2 block_q D + 2 block_k D + block_q block_k
 
@@ -251,7 +251,7 @@ def visited_blocks(
     N_q: int, N_k: int, block_q: int, block_k: int, causal: bool = False, window: Window | None = None,
     documents: Tensor | None = None,
 ) -> int:  # fmt: skip
-    """How many pairs (Q block, K block) are visited: all T_r T_c, or those not wholly masked.
+    """The number of visited pairs (Q block, K block): all T_r T_c, or those not wholly masked.
 
     Q block i attends to a range of keys, start_i:stop_i, hence sum_i ceil(stop_i / block_k) - floor(start_i / block_k)
     blocks. For N_q = N_k = T B, causal, this is T (T + 1) / 2; for documents of whole blocks, T_n each, the sum of
@@ -272,7 +272,7 @@ def _check_budget(M: int, D: int) -> None:
 
 
 def _store_state(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, O_i: OnChip) -> None:
-    """Version 1 keeps what is unfinished in HBM."""
+    """Version 1 stores unfinished results in HBM."""
     hbm.store("O", rows, O_i, unfinished=True)
     hbm.store("l_i", rows, l_i)
     hbm.store("m_i", rows, m_i)
@@ -285,7 +285,7 @@ def store_result(hbm: HBM, rows: Span, m_i: OnChip, l_i: OnChip, acc: OnChip) ->
 
 
 def count_visits(mask: Mask, block_q: int, block_k: int) -> dict[str, int]:
-    """How many pairs of blocks are visited, and how many there are."""
+    """The number of visited pairs of blocks, and of all pairs."""
     pairs = len(spans(mask.N_q, block_q)) * len(spans(mask.N_k, block_k))
     visits = sum(len(mask.key_blocks(rows, block_k)) for rows in spans(mask.N_q, block_q))
     return {"visits": visits, "pairs": pairs}

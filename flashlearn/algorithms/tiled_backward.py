@@ -1,4 +1,4 @@
-"""The backward pass of attention by tiles: S and P are made again, block by block, and never stored.
+"""The backward pass of attention by tiles: S and P are recomputed, block by block, and never stored.
 
     S_ij  = scale Q_i K_j^T                P_ij  = exp(S_ij - lse_i)           then 0 where the mask hides
     dP_ij = dO_i V_j^T                     dS_ij = P_ij o (dP_ij - delta_i)    delta = rowsum(dO o O)
@@ -13,8 +13,8 @@ replaces the row of P o dP that softmax needs. Extra memory falls from O(N^2) to
 
 dK_j and dV_j add up over i, dQ_i over j. On a GPU the blocks of the outer loop run at the same time. In the fused form
 several programs add to one dQ_i, with atomic additions. In two passes each result has one owner, for two products more.
-All batches and heads take each step together; a K/V head has one program for dK_j and dV_j, which goes through all
-query heads of its group.
+All batches and heads take each step together. A K/V head has one program for dK_j and dV_j, which loops over all query
+heads of its group.
 
 Shapes, dtypes, options and queries that attend to no key are as in `flashlearn.algorithms.attention`. Blocks have any
 size, and a block that the mask hides wholly is never visited.
@@ -61,7 +61,7 @@ def tiled_attention_backward(
     causal: bool = False, window: Window | None = None, scale: float | None = None, fused: bool = False,
     **more: Unpack[More],
 ) -> tuple[Queries, Keys, Keys] | tuple[Queries, Keys, Keys, PerHead] | tuple[Queries, Keys, Keys, PerHead, PerHead]:  # fmt: skip
-    """dQ, dK and dV from dO and what the forward pass took and gave, in two passes, or in one if `fused`.
+    """dQ, dK and dV from dO and the forward pass's inputs and results, in two passes, or in one if `fused`.
 
     do, q and o are (B, H_q, N_q, D), k and v (B, H_kv, N_k, D), lse is (B, H_q, N_q) in float32 (float64 for
     float64), as `tiled_attention_v2(..., return_lse=True)` gives them. Returns dq, dk, dv, shaped and typed
@@ -78,10 +78,10 @@ def tiled_attention_backward_steps(
 ) -> Iterator[Step]:  # fmt: skip
     """One step per block of delta, then one per visited pair of blocks and pass.
 
-    Phases: "delta"; then "dK and dV" and "dQ"; or, fused, "initialise" and "dQ, dK and dV". The products of
-    a step are also in `values["products"]`, as formulas. A block of queries that attends to no key has one step,
-    which writes dQ = 0 (its j is None); so has a block of keys without queries. The gradients of sinks and slopes
-    start at 0 in HBM, in a step of their own, and every step that contributes to them adds it there.
+    Phases: "delta"; then "dK and dV" and "dQ"; or, fused, "initialise" and "dQ, dK and dV". The products of a step are
+    also in `values["products"]`, as formulas. A block of queries that attends to no key has one step, which writes dQ =
+    0 (its j is None); so has a block of keys without queries. The gradients of sinks and slopes start at 0 in HBM, in a
+    step of their own. Every step that contributes adds to them there.
     """
     p = Problem.of(q, k, v, {"O": o, "dO": do, "lse": lse}, **more)
     check_like("do", do, "q", q)
@@ -186,9 +186,9 @@ def _dq_pass(p: Problem, hbm: HBM, block_q: int, block_k: int) -> Iterator[Step]
 def _probabilities(p: Problem, product: OnChip, lse_i: OnChip, rows: Span, cols: Span) -> tuple[OnChip, OnChip, OnChip]:
     """S, P and the capped scores of one pair of blocks, (B, H_q, rows, cols) each; P takes the place of S.
 
-    The mask may come after the exponential: no maximum is taken here that a hidden score could spoil. It also
-    clears queries that attend to no key, whose lse of -inf has made P = exp(S + inf) = inf. The way back through a cap
-    needs its result, which stays on chip in addition to P.
+    The mask may come after the exponential, as no maximum is taken here. It also clears queries that attend to no key:
+    their lse is -inf, so that P = exp(S + inf) = inf. The gradient of a cap needs its result, which stays on chip in
+    addition to P.
     """
     capped = p.scores.cap(product)  # FA-1 Alg. 4, line 11
     kept = capped if p.scores.softcap is None else capped.copy("capped")
@@ -198,7 +198,7 @@ def _probabilities(p: Problem, product: OnChip, lse_i: OnChip, rows: Span, cols:
 
 
 def _of_products(p: Problem, hbm: HBM, dS: OnChip, capped: OnChip, *, adds: bool) -> OnChip:
-    """The gradient of scale Q_i K_j^T from that of S_ij; the one pass that `adds` adds to those of slopes in HBM."""
+    """The gradient of scale Q_i K_j^T from that of S_ij; the pass that `adds` adds to those of slopes in HBM."""
     if adds and "alibi" in p.given:
         p.add_per_head(hbm, "dslopes", -(dS * dS.distance(p.mask.diagonal)).sum(-1, keepdim=True))
     return p.scores.uncap(dS, capped)

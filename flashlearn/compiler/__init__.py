@@ -1,1 +1,1 @@
-"""What Triton's compiler makes of a kernel, or why it rejects it, on any machine with Triton; no GPU is needed."""
+"""Triton's compiled code of a kernel, or the reason why it rejects it, on any machine with Triton; no GPU is needed."""

@@ -5,7 +5,7 @@
     launches[0]                              Launched("attention_forward_kernel", (4, 8, 1), {...}, 49152, 64, 0)
 
 It notes what a user's GPU would get: the launcher's choice of constants, grid and options, and the compiler's result. A
-launch that needs more shared memory than that GPU has raises Triton's own error. For a process of its own, in which
+launch that needs more shared memory than that GPU has raises Triton's own error. Use it in a separate process, in which
 kernels are compiled, not interpreted (TRITON_INTERPRET=0).
 """
 
@@ -45,7 +45,7 @@ def compile_for(capability: int) -> list[Launched]:
 
 
 class CompileOnlyDriver:
-    """What Triton asks of a GPU, answered without one."""
+    """Triton's driver, without a GPU."""
 
     def __init__(self, capability: int):
         from triton.backends.compiler import GPUTarget
@@ -68,7 +68,7 @@ class CompileOnlyDriver:
         return self.target
 
     def launcher_cls(self, source, metadata):
-        """What launches a kernel: here it makes a note. `source` is what was compiled, `metadata` what came of it."""
+        """The launcher of a kernel, which records the launch here. `source` was compiled to `metadata`."""
         names = source.fn.arg_names
         constants = {names[at[0]]: value for at, value in source.constants.items() if len(at) == 1}  # not within tuples
 

@@ -1,4 +1,4 @@
-"""What Triton's compiler makes of a kernel for a GPU, on any machine with Triton, with a GPU or without."""
+"""Triton's compiled code of a kernel for a GPU, on any machine with Triton, with a GPU or without."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GPUS = {"A100": 80, "H100": 90}  # compute capability, times ten
 
 
 class Compiled(NamedTuple):
-    """What one program gets: threads, bytes of shared memory, registers of a thread.
+    """The resources of one program: threads, bytes of shared memory, registers of a thread.
 
     spilled       bytes per thread that found no register and go through memory
     instructions  in all of the kernel's source for the GPU (PTX), by name, e.g. "ex2.approx.f32"; a loop counts once
@@ -36,7 +36,7 @@ class Compiled(NamedTuple):
 
 
 def lane_operations(fact: Compiled, scores: int) -> float:
-    """float32 arithmetic, comparisons and selections per score, without what needs other units.
+    """float32 arithmetic, comparisons and selections per score, without operations of other units.
 
     scores   how many scores a thread has in one block
     """

@@ -1,4 +1,4 @@
-"""What Triton's compiler makes of a kernel's own source for Hopper, wherever it was written, a notebook's cell for example.
+"""Triton's compiled code for Hopper of a kernel's source, which may be a notebook's cell.
 
     built = compiled_for_hopper(Call(kernel, (tiles("Q", q, (64, 64)), ...), {"STAGES": 2}))
 
@@ -46,7 +46,7 @@ class Call:
 
 
 class Built(NamedTuple):
-    """What one program gets, as `flashlearn.compiler.compiled.Compiled`, and the kernel as text for the GPU."""
+    """The resources of one program, as `flashlearn.compiler.compiled.Compiled`, and the kernel as text for the GPU."""
 
     shared: int
     registers: int
@@ -69,7 +69,7 @@ def compiled_for_hopper(*calls: Call) -> list[Built]:
 
 
 def source_of(kernel: Any, replaced: dict[str, Any]) -> str:
-    """The texts of a kernel and of all functions that it calls, each before it is called."""
+    """The texts of a kernel and of all functions that it calls, each before its caller."""
     texts: dict[str, str] = {}
 
     def add(name: str, function: Any) -> None:

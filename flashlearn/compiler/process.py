@@ -1,7 +1,7 @@
-"""Triton's compiler in a process of its own: one that interprets kernels cannot compile them.
+"""Triton's compiler in a separate process: one that interprets kernels cannot compile them.
 
-That process runs this file alone and imports nothing of the package: PyTorch takes longer to import than a kernel that is in
-Triton's cache to look up. No GPU is needed.
+That process runs this file alone and imports nothing of the package: the import of PyTorch takes longer than the
+look-up of a kernel in Triton's cache. No GPU is needed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def in_process(command: list[str], jobs: Any, **environment: str) -> subprocess.
 def job_of(
     function: Callable, kinds: dict[str, str], constants: dict[str, Any], capability: int, **options: Any
 ) -> dict:
-    """What the process needs to know of a kernel: its source, the types of its arguments, and how it would be launched."""
+    """A kernel for that process: its source, the types of its arguments, and the options of its launch."""
     return {
         "source": source_of(function),
         "kernel": function.__name__,
@@ -48,12 +48,12 @@ def job_of(
 
 
 def source_of(function: Callable) -> str:
-    """The source of a kernel and of all that it uses, one after the other, as a program that defines it."""
+    """The source of a kernel and of all that it uses, as a program that defines it."""
     return "\n\n".join(dict.fromkeys(_sources(function, set())))
 
 
 def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
-    """Of every function that the kernel calls, and of the kernel; of every number that it uses, a line."""
+    """The sources of the kernel and of every function that it calls, and a line for every number that it uses."""
     seen.add(function.__name__)
     for name in function.__code__.co_names:
         value: Any = function.__globals__.get(name)
@@ -73,7 +73,10 @@ def _sources(function: Callable, seen: set[str]) -> Iterator[str]:
 
 
 def _compile(job: dict[str, Any], whole: bool) -> tuple | None:
-    """One kernel, as if launched with pointers that 16 divides; of a whole job sizes too, and what came of it."""
+    """Compile one kernel, as if launched with pointers that 16 divides; for a whole job with sizes too.
+
+    Returns the result.
+    """
     import triton
     import triton.language as tl
     from triton.backends.compiler import GPUTarget
@@ -117,7 +120,7 @@ def _number(pattern: str, text: str) -> int:
 
 
 def _main() -> None:
-    """In the process: a list of jobs, of which what came of them is printed, or one; what the compiler raises ends it."""
+    """In the process: compile a list of jobs and print the results, or one job; an error of the compiler ends it."""
     jobs = json.load(sys.stdin)
     if isinstance(jobs, list):
         print(json.dumps([_compile(job, whole=True) for job in jobs]))

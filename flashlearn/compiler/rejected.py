@@ -1,9 +1,9 @@
-"""What Triton's compiler says of a kernel that it rejects, on any machine with Triton, with a GPU or without.
+"""The message of Triton's compiler for a kernel that it rejects, on any machine with Triton, with a GPU or without.
 
     rejection = rejected(kernel, {"x_ptr": "*fp16", "N": "i32"}, {"BLOCK": 64})
     rejection.line, rejection.says, rejection.plain     "acc += tl.dot(p, v)", "AssertionError(...)", "acc changes ..."
 
-The kernel may be one that this process interprets: the compiler gets its source, in a process of its own.
+The kernel may be one that this process interprets: the compiler gets its source, in a separate process.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ FROZEN = (
 
 
 class Rejection(NamedTuple):
-    """Why a kernel does not compile: the line, what the compiler says, and what that means, where it is known."""
+    """Why a kernel does not compile: the line, the compiler's message, and its meaning, where it is known."""
 
     line: str
     says: str
@@ -95,9 +95,8 @@ class Rejection(NamedTuple):
 def rejected(
     kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90, num_warps: int = 4
 ) -> Rejection | None:
-    """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler takes it.
-
-    What it takes and gets wrong, `frozen`, counts as rejected.
+    """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler accepts it. A kernel
+    that it accepts and compiles wrongly (`frozen`) counts as rejected.
 
     kernel     with or without @triton.jit, compiled or interpreted here
     kinds      the type of each argument that is no constant: "*fp16" a pointer, "i32" or "fp32" a number
@@ -126,7 +125,7 @@ def without_name(rejection: Rejection, source: str) -> Rejection:
 
 
 def in_the_loop(rejection: Rejection, source: str) -> Rejection:
-    """The same; if a loop changes the type of a name, with the line that does so, the last of the loop that sets the name."""
+    """The same; if a loop changes the type of a name, with the last line of the loop that sets the name."""
     changed = re.search(r"Loop-carried variable (\w+) has", rejection.says)
     lines = source.splitlines()
     for loop in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.For | ast.While)):
@@ -138,10 +137,11 @@ def in_the_loop(rejection: Rejection, source: str) -> Rejection:
 
 
 def frozen(source: str) -> Rejection | None:
-    """The first name that a loop never changes once it is compiled, though something reads it; None if there is none.
+    """The first name that a compiled loop never changes, though something reads it; None if there is none.
 
-    It begins as another name's value, and becomes that one's in each turn before that one changes: `last = now` before
-    the loop and in it. Triton 3.6 to 3.9 see no change in the first turn, and carry nothing; the interpreter does.
+    It begins as another name's value, and is set to that value in each iteration before it changes: `last = now` before
+    the loop and in it. Triton 3.6 to 3.9 find no change in the first iteration, and carry nothing; the interpreter
+    does.
     """
     for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
         taken = list(_names_taken(function))
@@ -180,7 +180,7 @@ def _names_taken(tree: ast.AST) -> Iterator[tuple[str, str, ast.Assign]]:
 
 @functools.lru_cache(maxsize=256)
 def _compile(job: str) -> Rejection | None:
-    """Ask the compiler, once for one question."""
+    """Compile it; each kernel once."""
     with tempfile.TemporaryDirectory(prefix="flashlearn-") as cache:
         done = in_process([process.__file__], json.loads(job), TRITON_CACHE_DIR=cache)
     return explained(done.stderr) if done.returncode else None
@@ -199,7 +199,7 @@ def explained(said: str) -> Rejection:
 
 
 def in_plain_english(message: str) -> str:
-    """What a message of the compiler means, empty if that is not known."""
+    """The meaning of a message of the compiler, empty if it is not known."""
     for pattern, plain in PLAIN:
         found = re.search(pattern, message)
         if found:

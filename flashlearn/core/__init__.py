@@ -1,1 +1,1 @@
-"""What everything else is built on: steps, the large memory, masks, checks of inputs; imports nothing of the rest."""
+"""The base of everything else: steps, HBM, masks, checks of inputs; imports nothing of the rest."""

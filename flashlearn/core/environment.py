@@ -1,4 +1,4 @@
-"""What this machine has, and how the Triton kernels of part V will run on it."""
+"""This machine's versions and devices, and how the Triton kernels of part V will run on it."""
 
 from __future__ import annotations
 

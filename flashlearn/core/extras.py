@@ -1,4 +1,4 @@
-"""Optional extras: what the algorithms and kernels do without, and the course does not."""
+"""Optional extras: packages that the course needs, and the algorithms and kernels do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two memories of a GPU: `HBM`, the large one, through which an algorithm reaches its matrices, and tiles on chip.
+"""The two memories of a GPU: `HBM`, with an algorithm's matrices, and tiles on chip.
 
     hbm = HBM({"Q": q, "K": k, "V": v}, {"O": q.dtype}, shapes)
     Q_i = hbm.load("Q", rows)                   recorded as a read; Q_i is a tile on chip now
@@ -6,8 +6,8 @@
     hbm.store("O", rows, acc / l_i)             recorded as a write
     yield hbm.step("blocks", S=S, acc=acc)      what was recorded since the last step, as a `Step`
 
-A tile is combined with tiles, booleans and numbers only, and only a tile can be stored. So whatever reaches a result was
-loaded before, and every product is counted where it is made.
+A tile is combined with tiles, booleans and numbers only, and only a tile can be stored. So every input of a result was
+loaded, and every product is counted where it is made.
 
 On chip at the end of a step are
 - the tiles that were loaded, until a later step loads the next tile of the same matrix, which takes their place;
@@ -16,7 +16,7 @@ On chip at the end of a step are
 `HBM.drop` ends the life of any tile, and a step of another program starts with an empty chip. It is a ValueError to use a
 tile that is no longer on chip.
 
-What is computed from a tile entry by entry takes its place, as registers are written again: S and P = exp(S - m) are one
+The result of an operation entry by entry takes the place of its tile, as in registers: S and P = exp(S - m) are one
 tile. A tile of a 16-bit matrix takes 16 bits an element, and is computed with in float32, as tensor cores do.
 """
 
@@ -47,7 +47,7 @@ Index = tuple[Span, ...]
 
 
 class HBM:
-    """The large memory of a GPU with the matrices of one algorithm, and the record of all that is done with them.
+    """The large memory of a GPU with the matrices of one algorithm, and a record of all accesses.
 
     given    the matrices that the algorithm starts from, by name
     made     those that it writes, by name: the dtype of each. What was never written is NaN.
@@ -144,7 +144,7 @@ class HBM:
         self._writes.append((Tile(name, index, tensor.element_size(), times), tensor))
 
     def fill(self, name: str, rows: Span | None = None, cols: Span | None = None, value: float = 0.0) -> OnChip:
-        """Make a tile on chip, shaped as a piece of a matrix (or as so many of its columns), full of one number."""
+        """Make a tile on chip, shaped as a piece of a matrix (or as some of its columns), full of one number."""
         lead = self._index(name, rows, None)[:-1]
         index = (*lead, (0, self.shapes[name][-1]) if cols is None else cols)
         like = next(iter(self.given.values()))
@@ -275,7 +275,7 @@ class HBM:
         return int(sizes.max()) if sizes.numel() else self._dtype(name).itemsize
 
     def _group(self, name: str) -> int:
-        """How many query heads share a head of this matrix."""
+        """The number of query heads that share a head of this matrix."""
         shape, q = self.shapes[name], self.shapes.get("Q", ())
         return q[1] // shape[1] if len(q) == len(shape) == 4 and name in self.given and shape[1] else 1
 
@@ -295,7 +295,7 @@ class HBM:
 
 
 class Buffer:
-    """Memory on chip for one tile: a piece of a matrix, or what was computed from such pieces."""
+    """Memory on chip for one tile: a piece of a matrix, or a result computed from such pieces."""
 
     def __init__(self, name: str, index: Index, itemsize: int, times: int):
         self.name, self.index, self.itemsize, self.times = name, index, itemsize, times
@@ -318,7 +318,7 @@ else:
 
 
 class OnChip(_Tensor):
-    """A tile on chip: a tensor that can be computed with only in ways that are counted.
+    """A tile on chip: a tensor with counted operations only.
 
     `@`, arithmetic with tiles, numbers and booleans, `torch.exp` and the others of `ELEMENTWISE`, `sum` and `amax`
     over the last dimension; `mT`; blocks of its rows (`rows`, `put`). Anything else is a TypeError.
@@ -437,9 +437,9 @@ for _name in ("matmul", "add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", 
 
 
 def compute(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> OnChip | Tensor:
-    """What PyTorch's `name` makes of tiles: its work is counted, and its result gets a buffer.
+    """The result of PyTorch's `name` on tiles: its work is counted, and its result gets a buffer.
 
-    TypeError for a tensor that was not loaded, and for anything that a tile does not know; ValueError for tiles of two
+    TypeError for a tensor that was not loaded, and for an operation that tiles do not have; ValueError for tiles of two
     memories.
     """
     name = name.removeprefix("__").removesuffix("__")
@@ -506,7 +506,7 @@ def _end(buffers: Iterable[Buffer], why: str) -> None:
 
 
 def _seen(value: Any) -> Any:
-    """What the reader of a step gets: a tensor for every tile, on chip or not."""
+    """The values of a step: a tensor for every tile, on chip or not."""
     if isinstance(value, dict):
         return {name: _seen(each) for name, each in value.items()}
     if type(value) is tuple:

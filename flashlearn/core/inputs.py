@@ -1,4 +1,4 @@
-"""What the functions accept: every check raises an error that says what was expected and what came."""
+"""Checks of inputs: each raises an error with what was expected and what came."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_float(x: Tensor, name: str) -> None:
 
 
 def dual(*tensors: Tensor) -> bool:
-    """Whether one carries a forward-mode derivative, which what is no PyTorch operator would drop in silence."""
+    """Whether one carries a forward-mode derivative, which code that is no PyTorch operator would silently drop."""
     return forward_ad._current_level >= 0 and any(forward_ad.unpack_dual(t).tangent is not None for t in tensors)  # type: ignore[no-untyped-call]
 
 

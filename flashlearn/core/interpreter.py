@@ -1,10 +1,10 @@
-"""The choice that must be made before anything imports Triton: interpret kernels on the CPU, or compile them.
+"""Choose, before anything imports Triton, to interpret kernels on the CPU or to compile them.
 
-Triton looks at TRITON_INTERPRET while it is imported, and PyTorch imports Triton in unexpected places (an optimiser
-does). So `import flashlearn` leaves a finder where imports look first: without a GPU it has Triton interpret kernels
-in this process, unless TRITON_INTERPRET says something by then; empty it says nothing. Neither Triton nor PyTorch is
-imported for it: whether there is a GPU, PyTorch is asked when Triton is about to run. The environment stays as it is:
-processes that this one starts make their own choice.
+Triton reads TRITON_INTERPRET while it is imported, and PyTorch imports Triton in unexpected places, such as an
+optimiser. So `import flashlearn` leaves a finder where imports look first: without a GPU it has Triton interpret
+kernels in this process, unless TRITON_INTERPRET is set and not empty. Neither Triton nor PyTorch is imported for it:
+PyTorch says whether there is a GPU when Triton is about to run. The environment stays as it is, so child processes make
+their own choice.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ replaced_in: list[set[int]] = []  # for the launch that runs: the modules in whi
 
 
 def once_in_a_launch(replace: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """The same, done once for a module; the interpreter does it at every call of a function by a kernel, for long."""
+    """The same, done once for a module; the interpreter does it, slowly, at every call of a function by a kernel."""
 
     @functools.wraps(replace)
     def replace_once(function: Any) -> Any:
@@ -63,7 +63,7 @@ def by_name(dtype_of: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def without_idle_checks(builder: Any) -> None:
-    """Leave out the check of sums and products for overflow, whose outcome is thrown away where `debug` is off."""
+    """Leave out the check of sums and products for overflow, whose result is not used where `debug` is off."""
     if not builder.options.debug:
         builder.options = dataclasses.replace(builder.options, sanitize_overflow=False)
 

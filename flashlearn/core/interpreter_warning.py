@@ -1,4 +1,4 @@
-"""How long a call takes in Triton's interpreter, said once where it is over a second.
+"""A warning, once, if a call takes over a second in Triton's interpreter.
 
 The interpreter makes one NumPy call for each operation of a kernel. So its time is that of the tile steps. A block of
 queries with a block of keys takes about 2 ms, whatever D is, and 3 ms with a softcap or slopes.
@@ -29,7 +29,7 @@ def warn_if_slow(q: Tensor, k: Tensor, options: AttentionOptions, *, back: bool 
 
 
 def tile_steps(q: Tensor, k: Tensor, block_q: int, block_k: int, options: AttentionOptions) -> int:
-    """How many pairs of a block of queries and a block of keys are visited, over all heads; padding counts as keys."""
+    """The number of visited pairs of a block of queries and a block of keys, over all heads; padding counts as keys."""
     (B, H_q, N_q, _), N_k = q.shape, k.shape[2]
     lengths = [(N_q, N_k)]
     if options.sequences is not None:
@@ -65,5 +65,5 @@ def _warn(what: str, steps: int, seconds: float) -> None:
 
 @cache
 def _said() -> list[str]:
-    """What this process was warned of."""
+    """The warnings that this process has given."""
     return []

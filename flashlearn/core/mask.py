@@ -1,4 +1,4 @@
-"""Which keys a query attends to, asked by every algorithm, formula, picture and kernel launcher alike.
+"""The keys that a query attends to, for every algorithm, formula, picture and kernel launcher.
 
     query i attends to key j    when    -left <= j - (i + N_k - N_q) <= right
 
@@ -8,8 +8,8 @@ either side. None: no limit on that side. documents: of several texts packed int
 own alone. So the keys that a query attends to are one range, and so are those of all queries of a block. A loop over
 blocks needs to know nothing else.
 
-key_range: in each sequence of a batch only some keys exist (the others are padding). All sequences take a step
-together, so the questions about a block are answered for the whole batch, and `visible` tells them apart.
+key_range: in each sequence of a batch only some keys exist; the others are padding. All sequences take a step together,
+so the methods on blocks answer for the whole batch. `visible` distinguishes sequences.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ def _are_ints(numbers: Any) -> bool:
 
 
 def _check_pairs(key_range: tuple[Span, ...]) -> None:
-    """Accept only pairs; they may leave the keys, as those of an unchecked launch do: what is not there is cut."""
+    """Accept only pairs; they may extend past the keys, as in an unchecked launch, and are cut."""
     if not isinstance(key_range, tuple) or not all(_are_ints(span) and len(span) == 2 for span in key_range):
         raise TypeError(f"expected key_range to be a tuple of (start, stop) or None, got {key_range!r:.80}")
 

@@ -1,4 +1,4 @@
-"""The arithmetic that the algorithms share: sums kept wide, and exponentials and divisions that know minus infinity.
+"""The arithmetic that the algorithms share: wide sums, and exponentials and divisions that handle minus infinity.
 
 All take tensors or tiles on chip (`flashlearn.core.hbm`), and gradients flow through them.
 """
@@ -28,7 +28,7 @@ def wide(t: T) -> T:
 
 
 def exp_diff(a: T, b: T) -> T:
-    """exp(a - b), and 0 where a is -inf: what is not there weighs nothing, even against b = -inf."""
+    """exp(a - b), and 0 where a is -inf, even if b = -inf."""
     return torch.exp((a - b).masked_fill(a.eq(-INF), -INF))  # type: ignore[return-value]
 
 
@@ -40,7 +40,7 @@ def maximum(a: T, b: T) -> T:
 def row_max(S: T) -> T:
     """The maximum of every row, (..., N) to (..., 1), and -inf for a row of nothing.
 
-    No gradient flows through it: the result of softmax does not depend on what is subtracted.
+    No gradient flows through it: the result of softmax does not depend on the shift.
     """
     if not S.shape[-1]:
         return S.sum(-1, keepdim=True) - INF  # type: ignore[return-value]

@@ -26,11 +26,11 @@ class More(_Shared, total=False):
     softcap     c: scores become c tanh(score / c)
     alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
     sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
-                parts of the keys by (o, lse), give the sinks to one part alone: each part counts them
+    parts of the keys by (o, lse), give the sinks to one part alone, as each part counts them
 
     `alibi` and `sinks` in 16 bits are converted to float32, the dtype of their gradients. A score is scaled, capped,
-    lowered with distance, hidden or not, in this order; then comes the sink. See
-    `flashlearn.core.mask` and `flashlearn.core.scores`.
+    lowered with distance and masked, in this order; then comes the sink. See `flashlearn.core.mask` and
+    `flashlearn.core.scores`.
     """
 
     alibi: Tensor | None
@@ -81,7 +81,7 @@ class AttentionOptions(NamedTuple):
     def of(cls, sizes: Sizes, q: Tensor | None = None, **asked: Unpack[AttentionKwargs]) -> AttentionOptions:
         """The options of a caller. TypeError, ValueError if an option is not what it should be, tensors' numbers aside.
 
-        q is what alibi and sinks are compared with, in dtype and device.
+        alibi and sinks are compared with q in dtype and device.
         """
         causal, documents, key_range = asked.get("causal", False), asked.get("documents"), asked.get("key_range")
         check_bool(causal, "causal")
@@ -112,7 +112,7 @@ class AttentionOptions(NamedTuple):
 
     @property
     def changes_scores(self) -> bool:
-        """Whether a score is more than a scaled product."""
+        """Whether a score differs from the scaled product."""
         return self.softcap is not None or self.alibi is not None
 
     @property
@@ -136,7 +136,7 @@ class AttentionOptions(NamedTuple):
 def check_tensors(options: AttentionOptions, q: Tensor, k: Tensor, *, read: bool = False) -> None:
     """Reject offsets and ranges that do not belong to q (B, H_q, N_q, D) and k (B, H_kv, N_k, D), or are on another device.
 
-    Their numbers are looked at if they are to be read: a GPU is then waited for.
+    Their numbers are checked on request, which waits for a GPU.
     """
     if options.offsets is not None:
         queries_of, keys_of = options.offsets

@@ -1,4 +1,4 @@
-"""What attention over pages takes: one pool of keys and values, a table of pages for every sequence, and how long each is.
+"""Inputs of attention over pages: a pool of keys and values, a table of pages for every sequence, and its length.
 
     q           (B, H_q, N_q, D), or (T, H_q, D) where sequences have different numbers of queries
     pages       (P, H_kv, page, D), one tensor of keys and one of values
@@ -47,7 +47,7 @@ class PagedSizes(NamedTuple):
 def check_paged(
     q: Tensor, k_pages: Tensor, v_pages: Tensor, page_table: Tensor, lengths: Tensor, cu_seqlens_q: Tensor | None = None
 ) -> PagedSizes:
-    """Reject tensors of other shapes, dtypes or devices than those above; looks at no number of theirs."""
+    """Reject tensors of other shapes, dtypes or devices than those above; reads none of their numbers."""
     _check_pages(q, k_pages, v_pages)
     _check_int32(q, page_table, "page_table", 2)
     B, most = page_table.shape
@@ -72,8 +72,8 @@ def check_paged_numbers(
 ) -> None:
     """Reject lengths beyond the table, pages that are not there, queries out of order; waits for the device.
 
-    left: how many keys before its own a query attends to, None for all. Pages before those of the first query are not
-    looked at: a cache that has freed them leaves -1 in the table.
+    left: the number of keys before its own that a query attends to, None for all. Pages before those of the first query
+    are not checked: a cache that has freed them leaves -1 in the table.
     """
     wrong = (lengths < 0) | (lengths > sizes.most_keys)
     if wrong.any():

@@ -1,4 +1,4 @@
-"""What becomes of q.k before softmax: scaled, capped, lowered with distance; and what else takes part in the sum.
+"""Scores from q.k: scaled, capped, lowered with distance; and the additional term of the sum.
 
     x = scale q.k                          scaled
     a = c tanh(x / c)                      capped: at most c to either side, x itself where |x| is far below c (softcap)
@@ -6,7 +6,7 @@
     mask (`flashlearn.core.mask`)          after all of these: a hidden key has score -inf, capped or not
     l = e^sink + sum_j e^s_j               one more term in the sum of every row, with a value of 0 (sinks)
 
-In this order. Going back, dS being the gradient of s:
+In this order. Backward, with dS the gradient of s:
 
     da = dS       dx = da (1 - (a / c)^2)       dslope = -sum over i, j of dS |i + N_k - N_q - j|
     dsink = -sum over i of e^(sink - lse_i) delta_i           as for any key: P (dP - delta), where dP = 0
@@ -30,7 +30,7 @@ from flashlearn.core.numerics import T
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """How scores are made of products, before slopes and mask."""
+    """The scores of products, before slopes and mask."""
 
     scale: float
     softcap: float | None = None

@@ -1,4 +1,4 @@
-"""How names of the code are written for people, in sentences and pictures: the running sum l as ℓ, delta as δ.
+"""Names of the code as sentences and pictures write them: the running sum l as ℓ, delta as δ.
 
 The only place for it: code that describes or draws a step writes the names of the code.
 """

@@ -275,7 +275,7 @@ def hbm_bytes(steps: Iterable[Step], *names: str) -> Traffic:
 
 
 def sram_peak(steps: Iterable[Step]) -> int:
-    """The most bytes on chip at once."""
+    """The maximum of bytes on chip at once."""
     return max((sum(tile.nbytes for tile in step.on_chip) for step in each_step(steps)), default=0)
 
 
@@ -285,7 +285,7 @@ def matmul_flops(steps: Iterable[Step]) -> int:
 
 
 def passes(steps: Iterable[Step], name: str) -> int:
-    """How many phases read the matrix `name` from HBM. ValueError for a name that the steps do not know."""
+    """The number of phases that read the matrix `name` from HBM. ValueError for a name that the steps do not know."""
     phases, known = set(), set[str]()
     for step in each_step(steps):
         known.update(step.shapes, step.values)

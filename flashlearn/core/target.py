@@ -57,7 +57,7 @@ _unwatched = InterpretedFunction.run
 
 
 def watched() -> bool:
-    """Whether `kernel_steps` runs the kernels now, which rejects stray accesses and races itself, and says where they are."""
+    """Whether `kernel_steps` runs the kernels now; it rejects stray accesses and races itself."""
     return InterpretedFunction.run is not _unwatched
 
 
@@ -67,7 +67,7 @@ def backend() -> str:
 
 
 def check_runnable(**tensors: Tensor) -> None:
-    """Reject tensors that no kernel of this process can take, and gradients; the message says what to do about it."""
+    """Reject tensors that no kernel of this process can take, and gradients; the message says what to do."""
     for name, t in tensors.items():
         if not isinstance(t, Tensor):
             raise TypeError(f"expected {name} to be a torch.Tensor, got {type(t).__name__}")
@@ -124,7 +124,7 @@ def check_backward(
 
 
 def reject_negated(name: str) -> NoReturn:
-    """Of a view that only says so (`z.conj().imag`) a kernel would read the numbers that are in memory."""
+    """Reject a lazily negated view (`z.conj().imag`), of which a kernel would read the numbers in memory."""
     raise ValueError(
         f"expected {name} as it is in memory, got a view that stands for the negative of that: pass {name}.resolve_neg()"
     )
@@ -167,7 +167,7 @@ AnyLaunch = TypeVar("AnyLaunch", bound=NamedTuple)
 
 
 def check_launch(launch: AnyLaunch, kind: type[AnyLaunch], minimum: int = 16, name: str = "launch") -> AnyLaunch:
-    """The launch, rejected unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
+    """The launch; raises unless it has the fields of `kind`, with numbers that a kernel can be launched with."""
     if getattr(launch, "_fields", None) != kind._fields:  # a mutant of the course has a class of its own
         raise TypeError(f"expected {name} to be a {kind.__name__}({', '.join(kind._fields)}) or None, got {launch!r}")
     given = launch._asdict()

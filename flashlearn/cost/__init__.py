@@ -1,4 +1,4 @@
-"""What each algorithm costs, in closed form, and how fast a GPU could do it: FLOPs, HBM bytes, the roofline."""
+"""The cost of each algorithm in closed form, and the time of a GPU for it: FLOPs, HBM bytes, the roofline."""
 
 from flashlearn.cost.fit import fitted
 from flashlearn.cost.formulas import (

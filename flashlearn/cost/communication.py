@@ -1,7 +1,7 @@
-"""Bytes that processes send each other for attention over N tokens, in closed form, and when that hides behind computing.
+"""Bytes that processes send each other for attention over N tokens, in closed form, and when computing hides them.
 
-All are of one head of a batch of one: times B and H_kv for the ring; Ulysses counts its heads itself. Equal to what the
-steps of `flashlearn.ring.steps` count, and to what processes send, to the byte.
+All are of one head of a batch of one: times B and H_kv for the ring; Ulysses counts its heads itself. Equal to the byte
+to the counts of `flashlearn.ring.steps`, and to the messages of processes.
 
     Link        what connects two processes: bytes/s in one direction
     ring        from each process to the next; all links work at the same time
@@ -36,13 +36,13 @@ LINKS = (NVLINK_H200, NVLINK_MEASURED, INFINIBAND_400, ETHERNET_100, ETHERNET_10
 
 @exact
 def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2) -> int:
-    """Forward: K and V of all, one hop after the other, from all processes together. e: bytes of an element.
+    """Forward: K and V of all, one hop after another, from all processes together. e: bytes of an element.
 
     no mask          2 D e (P - 1) N
     plain, causal    2 D e sum_j n_j (P - 1 - j)         n_j tokens of process j, which later processes attend to
     zigzag, causal   2 D e (P - 1) (N - c)               c tokens of the last chunk, to which its owner alone attends
 
-    For N >= 2 P; a process's part is this over P, where all send as much.
+    For N >= 2 P. A process sends this over P, where all send the same number of bytes.
     """
     check_order(order)
     check_bool(causal, "causal")
@@ -76,7 +76,7 @@ def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = Fa
 
 @exact
 def ulysses_bytes(N: int, P: int, D: int, H_q: int, H_kv: int, *, e: int = 2) -> int:
-    """Forward, all heads: q, k and v to their heads and o back, of each the part (P - 1) / P. Backward costs the same again.
+    """Forward, all heads: q, k and v to their heads and o back, each times (P - 1) / P. Backward costs the same again.
 
     2 D e N (H_q + H_kv) (P - 1) / P
     """
@@ -89,7 +89,7 @@ def ulysses_bytes(N: int, P: int, D: int, H_q: int, H_kv: int, *, e: int = 2) ->
 
 @exact
 def tokens_to_hide(link: Link, gpu: Hardware, *, group: int = 1, e: int = 2, reached: float = 1.0) -> float:
-    """N / P from which on a visit of the forward pass takes as long as sending the next K and V; no mask.
+    """The N / P from which on a visit of the forward pass takes as long as sending the next K and V; no mask.
 
     n = N / P:  4 n^2 D group / F  >=  2 n D e / W    <=>    n  >=  e F / (2 group W)
 

@@ -15,8 +15,8 @@ def fitted(
     terms   terms(*case): the terms of the formula, e.g. (N d, N^2) for a case (N, d)
     count   count(*case): what was counted, e.g. bytes
 
-    ValueError if the formula leaves a part of some count unexplained, if the cases do not determine every constant,
-    or if a term or a count is not finite.
+    ValueError if the formula does not give every count, if the cases do not determine every constant, or if a term or a
+    count is not finite.
 
     >>> fitted(lambda n: (n * n, n), [(1,), (2,), (5,)], lambda n: 3 * n * n - n)
     [3.0, -1.0]

@@ -1,22 +1,22 @@
-"""What each algorithm costs in FLOPs and bytes, in closed form.
+"""The FLOPs and bytes of each algorithm, in closed form.
 
 The algorithms count their bytes step by step (`flashlearn.core.steps.hbm_bytes`). Here the same numbers are formulas of
 the sizes, equal to those counts to the byte. So they are available for N = 1 000 000 too, and can be compared with a
 GPU's limits (`flashlearn.cost.roofline`).
 
-A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all programs, each reading what it needs for
-itself: a tile loaded by two programs counts twice. So with grouped-query heads too a forward pass depends on H_q
-alone; a backward pass depends on `H_kv` as well. A GPU's L2 cache may serve the second read; `ideal_cost` is the
-other extreme, every matrix moved once.
+A (m, n) by (n, p) product is 2 m n p FLOPs. Bytes are those of all programs: a tile that two programs load counts
+twice. So a forward pass depends on H_q alone, with grouped-query heads too; a backward pass depends on `H_kv` as well.
+A GPU's L2 cache may serve the second read. `ideal_cost` is the other extreme, with every matrix moved once.
 
-A mask takes away whole blocks. Row block i attends to the keys start_i:stop_i; it visits the blocks of keys that these meet,
+A mask removes whole blocks. Row block i attends to the keys start_i:stop_i and visits the blocks of keys that contain
+any of them,
 
     full      T_c blocks                            causal    ceil((last_i + 1) / B_c)            last_i = (i + 1) B_r - 1 + N_k - N_q
     window    start_i = max(0, first_i - left)      stop_i = min(N_k, last_i + right + 1)         first_i = i B_r + N_k - N_q
     documents start_i, stop_i = where the first one's text starts, where the last one's stops, cut by the others
 
-that is ceil(stop_i / B_c) - floor(start_i / B_c) of them. No mask is ever stored; its offsets are.
-What sinks and slopes take, a number for each head, is left out.
+that is ceil(stop_i / B_c) - floor(start_i / B_c) of them. No mask is ever stored; its offsets are. Sinks and slopes, a
+number for each head, are left out.
 
 Source: FA-1, Theorem 2 and section 3.2.
 """
@@ -74,7 +74,7 @@ class Cost:
 class CostOptions(TypedDict, total=False):
     """Options that the cost of attention depends on, each with its default.
 
-    A cost knows those that its algorithm has; TypeError for another.
+    A cost takes those that its algorithm has; TypeError for another.
 
     dtype             float16
     causal, window    False, None: as the algorithms take them
@@ -97,7 +97,7 @@ class CostOptions(TypedDict, total=False):
 
 
 def exact(cost: Callable[P, R]) -> Callable[P, R]:
-    """The same cost in Python's integers, whatever integers it is given: those of NumPy overflow."""
+    """The same cost in Python's integers, as those of NumPy overflow."""
 
     @functools.wraps(cost)
     def in_ints(*args: P.args, **options: P.kwargs) -> R:
@@ -136,7 +136,7 @@ def check_dtype(dtype: torch.dtype) -> None:
 
 
 def check_float_dtype(dtype: torch.dtype) -> None:
-    """Accept only the four dtypes of the course: of others it is not said in what their sums are kept."""
+    """Accept only the four dtypes of the course, as only their sums have a defined dtype."""
     if dtype not in DTYPES:
         raise TypeError(f"expected dtype to be one of {', '.join(map(str, DTYPES))}, got {dtype!r}")
 
@@ -147,7 +147,7 @@ BLOCKS = (*BY_QUERY, "block_q")
 
 
 def check_known(options: CostOptions, known: tuple[str, ...]) -> None:
-    """Reject options that a cost does not know."""
+    """Reject options that a cost does not have."""
     if strange := [name for name in options if name not in known]:
         raise TypeError(f"expected options of {', '.join(known)}, got {', '.join(strange)}")
 
@@ -252,13 +252,13 @@ def v1_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOp
 
 @exact
 def v2_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
-    """FlashAttention-2: Q and O once; K and V once for every row block, as far as it attends to them.
+    """FlashAttention-2: Q and O once; K and V once for every row block that attends to them.
 
     read    e D (N_seen + 2 sum_i keys_i)      keys_i = N_k if not causal, so T_r N_k for the sum
     written e D N_q + a N_q                    O and lse, a bytes each;  extra a N_q
     flops   4 D for each pair (query, key) of a visited block
 
-    Theta(N^2 d^2 / M) bytes with block_q = Theta(M / d): here the block of queries has to be the large one.
+    Theta(N^2 d^2 / M) bytes with block_q = Theta(M / d): here the block of queries must be large.
     """
     at = _Setting.of((B, H, N_q, N_k, D), options, BLOCKS)
     read, written = at.e * D * (at.work.rows_seen + 2 * at.work.keys), N_q * (at.e * D + at.a)
@@ -312,7 +312,7 @@ def counted(steps: Iterable[Step]) -> Cost:
 
 
 def _stored_besides_output(run: list[Step]) -> int:
-    """Bytes of all matrices that were written, each as wide as it ever was, less those of the results among them."""
+    """Bytes of all matrices that were written, each at its widest, less those of the results among them."""
     output = run[-1].output
     results: tuple[Tensor, ...] = output if isinstance(output, tuple) else (output,)
     for result in results:
@@ -331,7 +331,7 @@ def _stored_besides_output(run: list[Step]) -> int:
 
 @exact
 def standard_backward_cost(B: int, H: int, N_q: int, N_k: int, D: int, **options: Unpack[CostOptions]) -> Cost:
-    """Unfused backward that was left nothing, so that it makes S and P again first: four N_q x N_k matrices in HBM.
+    """Unfused backward without stored results, which recomputes S and P first: four N_q x N_k matrices in HBM.
 
     read    e (4 N_q D + 3 N_k D + 6 N_q N_k)       Q, dO twice; K twice, V; S, dP, and P and dS twice
     written e (N_q D + 2 N_k D + 4 N_q N_k)         dQ; dK, dV once for each K/V head; S, P, dP, dS
@@ -408,7 +408,7 @@ class _Setting:
     def of(
         cls, sizes: tuple[int, ...], options: CostOptions, known: tuple[str, ...], *, block_q: int = 64, block_k: int = 64
     ) -> _Setting:  # fmt: skip
-        """TypeError for an option that this cost does not know; ValueError for sizes and blocks that are none.
+        """TypeError for an option that this cost does not have; ValueError for invalid sizes and blocks.
 
         block_q and block_k are those of `options`, or else these.
         """
@@ -442,7 +442,7 @@ class _Setting:
         return _work(self.mask, self.block_q, self.block_k)
 
     def cost(self, read: int, written: int, flops: int, extra: int, *, kv_read: int = 0, kv_written: int = 0) -> Cost:
-        """The cost of all heads from that of one, and what each K/V head reads and writes once."""
+        """The cost of all heads from that of one, and the bytes that each K/V head reads and writes once."""
         read = self.heads * read + self.key_heads * kv_read
         written = self.heads * written + self.key_heads * kv_written
         offsets = len(self.mask.documents or ()) + 2 * len(self.mask.key_range or ())
@@ -451,7 +451,7 @@ class _Setting:
 
 @dataclass(frozen=True)
 class _Work:
-    """Sums over row blocks i, each of which visits whole blocks of the keys that any of its queries attends to."""
+    """Sums over row blocks i, each of which visits whole blocks of the keys of its queries."""
 
     rows_seen: int  # rows of the row blocks that visit any key
     keys_seen: int  # keys of the blocks that any row block visits

@@ -1,7 +1,7 @@
-"""How many programs of a kernel one SM holds at once, and what stops it from holding more.
+"""The number of programs of a kernel that one SM runs at once, and the resource that limits it.
 
-Sources: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 8.0 and 9.0; how registers are handed
-out, NVIDIA's occupancy calculator.
+Sources: NVIDIA, CUDA C++ Programming Guide, "Technical Specifications per Compute Capability", 8.0 and 9.0; for the
+allocation of registers, NVIDIA's occupancy calculator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RESERVED = 1024  # bytes of shared memory that every program takes in addition
 
 
 class Occupancy(NamedTuple):
-    """Programs at once on an SM, warps of the 64 that fit, and what ends first, "registers and threads" if both do."""
+    """Programs at once on an SM, warps of the 64 that fit, and the limit, "registers and threads" if it is both."""
 
     programs: int
     warps: int

@@ -14,7 +14,7 @@ from flashlearn.core.steps import Step, hbm_bytes, matmul_flops, record
 
 @dataclass(frozen=True)
 class Runner:
-    """How far one run of a race has come.
+    """The progress of one run of a race.
 
     moved     bytes of every matrix that its finished steps moved, by the matrix's name
     under_way bytes that it has moved of the step after those
@@ -31,8 +31,8 @@ class Runner:
 def race(runs: Mapping[str, Iterable[Step]], frames: int = 24) -> Iterator[Step]:
     """Runs in parallel, all with the same bandwidth: from frame to frame each may move as many bytes.
 
-    `values["runners"]` is {title: Runner}, `values["moved"]` the bytes that each may have moved by now, and
-    `values["full"]` what the one that moves most moves in all. The frames divide that evenly.
+    `values["runners"]` is {title: Runner}, `values["moved"]` the bytes that each may have moved so far, and
+    `values["full"]` the largest total of a run. The frames divide it evenly.
     """
     check_block(frames, "frames")
     if not runs:

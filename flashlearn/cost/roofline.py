@@ -1,4 +1,4 @@
-"""The roofline: what of a GPU's peak an algorithm can reach, given its FLOPs and its bytes.
+"""The roofline: the part of a GPU's peak that an algorithm can reach, given its FLOPs and its bytes.
 
     intensity = FLOPs / bytes of HBM traffic                          FLOP/B
     ridge     = peak FLOP/s / HBM bytes/s                             FLOP/B, 201 on an A100

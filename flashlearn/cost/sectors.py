@@ -1,4 +1,4 @@
-"""What a warp reads: the L2 cache delivers sectors of 32 bytes, and every sector that holds one wanted byte comes whole.
+"""The bytes that a warp reads: the L2 cache delivers whole sectors of 32 bytes.
 
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Coalesced Access to Global Memory".
 """

@@ -1,4 +1,4 @@
-"""What a token costs that is decoded: bytes of its cache, bytes and FLOPs of attention in one layer and one step.
+"""The cost of a decoded token: bytes of its cache, bytes and FLOPs of attention in one layer and one step.
 
 With few queries nearly all bytes are keys and values. So the arithmetic intensity is that of a key: only the queries
 that share its head use each of its bytes. In 16 bits that is one FLOP a byte for each of them.
@@ -19,7 +19,7 @@ from flashlearn.cost.formulas import Cost, check_dtype, check_float_dtype, check
 
 @exact
 def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) -> int:
-    """Bytes that a token leaves in the cache: a key and a value for each key head of each layer, 2 layers H_kv D e."""
+    """Bytes of a token in the cache: a key and a value for each key head of each layer, 2 layers H_kv D e."""
     check_sizes(layers=layers, H_kv=H_kv, D=D)
     check_dtype(dtype)
     return 2 * layers * H_kv * D * dtype.itemsize
@@ -27,7 +27,7 @@ def cache_bytes(layers: int, H_kv: int, D: int, *, dtype: torch.dtype = fp16) ->
 
 @exact
 def latent_cache_bytes(layers: int, rank: int, rotated: int, *, dtype: torch.dtype = fp16) -> int:
-    """The same where a token leaves a latent vector for all heads, and one rotated key: layers (rank + rotated) e.
+    """The same where a token stores a latent vector for all heads, and one rotated key: layers (rank + rotated) e.
 
     Source: DeepSeek-AI, "DeepSeek-V2", 2024 (arXiv:2405.04434), section 2.1: multi-head latent attention.
     """
@@ -117,7 +117,7 @@ def latent_decode_cost(
 
 
 def _each(name: str, sizes: Sequence[int]) -> list[int]:
-    """Sizes as Python's integers. TypeError, ValueError for what is none."""
+    """Sizes as Python's integers. TypeError, ValueError for anything else."""
     if not isinstance(sizes, Sequence):
         raise TypeError(f"expected {name} to be a sequence of ints, got {type(sizes).__name__}")
     for size in sizes:

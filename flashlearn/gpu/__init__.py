@@ -1,4 +1,4 @@
-"""What any Triton kernel does before it computes, as steps; nothing here runs on a GPU.
+"""The work of a Triton kernel before it computes, as steps; nothing here runs on a GPU.
 
 Turn an index into an address (layout), a program id into a block (grid), start loads before their values are
 needed (pipeline), and overlap the units of an SM (overlap).

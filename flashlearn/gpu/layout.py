@@ -1,4 +1,4 @@
-"""How a program turns an index into an address, as steps: the strides of a tensor."""
+"""From an index to an address by the strides of a tensor, as steps."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Who works when on an SM: matrix products, and the softmax between them, as a timeline of steps.
+"""The units of an SM over time: matrix products, and the softmax between them, as a timeline of steps.
 
 A streaming multiprocessor (SM) has units that can work at the same time: tensor cores for products, and 128 CUDA cores
-with exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j: whoever
-walks it alone keeps one unit busy and the others waiting. Two warpgroups, each with queries of its own, can fill each
-other's gaps. Loads are left out: they come ahead of time in all schedules. A softmax is one task here, though CUDA
-cores and exponential units share it. Its cost is the *sum* of both if they work one after the other, and the larger if
-they overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
+with exponential units for the softmax. The loop of attention is a chain, S_j = Q K_j^T, softmax, O += P_j V_j. One
+warpgroup keeps one unit busy while the others wait. Two warpgroups, each with queries of its own, can fill each other's
+gaps. Loads are left out: they are early enough in all schedules. A softmax is one task here, though CUDA cores and
+exponential units share it. Its cost is the *sum* of both if they work one after the other, and the larger if they
+overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
 
-    in turn         one group of 128 queries walks the chain
-    product ahead   so it does, but issues S_{j+1} before O += P_j V_j: softmax j+1 need not wait for the latter
-    two groups      two groups of 64 queries; a unit goes to whoever is ready
-    both            two groups, product ahead
+    in turn         one warpgroup of 128 queries computes the chain
+    product ahead   the same, but issues S_{j+1} before O += P_j V_j, so that softmax j+1 need not wait for the latter
+    two groups      two warpgroups of 64 queries; a unit serves the one that is ready
+    both            two warpgroups, product ahead
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def tensor_flops(hardware: Hardware = H200_SXM) -> float:
 
 
 def cycles(D: int, block_n: int = 128, operations: float = 4) -> Cycles:
-    """What each unit of a Hopper SM needs for 64 queries and `block_n` keys.
+    """The cycles of each unit of a Hopper SM for 64 queries and `block_n` keys.
 
     operations   lane operations per score: maximum, fused multiply-add, sum, rounding; rescaling acc, D / block_n
                  per score, is added
@@ -60,7 +60,7 @@ def cycles(D: int, block_n: int = 128, operations: float = 4) -> Cycles:
 
 
 def in_turn(D: int, operations: float, block_n: int) -> float:
-    """FLOP/s of a whole GPU in which products, exponentials and lanes work one after the other; arguments as for `cycles`."""
+    """FLOP/s of a GPU whose products, exponentials and CUDA cores work one after another; arguments of `cycles`."""
     one = cycles(D, block_n, operations)
     return H200_SXM.peak[torch.float16] * 2 * one.product / (2 * one.product + one.exponentials + one.lanes)
 
@@ -79,7 +79,7 @@ class Task(NamedTuple):
 def schedule(blocks: int, name: str, product: float, softmax: float) -> list[Task]:
     """The tasks of two times 64 queries and `blocks` blocks of keys; times are for 64 queries.
 
-    A unit does one task at a time, and takes the one that could start first; of several, a product S.
+    A unit does one task at a time: the one that could start first, and of several a product S.
     """
     check_block(blocks, "blocks")
     if name not in SCHEDULES:
@@ -116,7 +116,7 @@ def _before(j: int, what: str, g: int, ahead: bool) -> list[tuple]:
 
 
 def busy(tasks: list[Task], unit: str = "tensor cores") -> float:
-    """The part of the time, from beginning to end, in which a unit works."""
+    """The part of the time, from beginning to end, in which a unit is busy."""
     return sum(task.end - task.start for task in tasks if task.unit == unit) / max(task.end for task in tasks)
 
 

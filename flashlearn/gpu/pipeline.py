@@ -1,4 +1,4 @@
-"""How a loop starts loads before their values are needed, as steps: software pipelining."""
+"""Software pipelining as steps: a loop starts loads before their values are needed."""
 
 from __future__ import annotations
 

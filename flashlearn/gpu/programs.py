@@ -1,4 +1,4 @@
-"""How a launch grid turns program ids into blocks, heads and batch entries, as steps."""
+"""From program ids of a launch grid to blocks, heads and batch entries, as steps."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     rates, where = tuned(64)         {(128, 64, 4, 2): 327.0, ...} in TFLOP/s, and where that was measured
 
-On a machine with a GPU the candidates run there and now, in a process of its own, because one that interprets kernels cannot
-compile them. Elsewhere the rates are those that were recorded.
+With a GPU the candidates run in a separate process, because one that interprets kernels cannot compile them. Without
+one the rates are those that were recorded.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """FlashAttention-2's backward pass, the teaching kernels: delta, then dK and dV, then dQ.
 
-What changed from the forward pass: P is not kept, it is recomputed from lse as exp(S scale - lse), exactly. Two passes
-replace one. A program of the first owns a K/V block and loops over the queries. A program of the second owns a Q block
-and loops over the keys. That costs 7 block products instead of 5, but every result has one owner: no atomics, the same
-bits in every run.
+What is new compared with the forward pass: P is not stored but recomputed from lse as exp(S scale - lse), exactly. Two
+passes replace one. A program of the first owns a K/V block and loops over the queries. A program of the second owns a Q
+block and loops over the keys. That costs 7 block products instead of 5, but every result has one owner: no atomics, the
+same bits in every run.
 
     dV = P^T dO        dP = dO V^T        dS = P o (dP - delta)        delta = rowsum(dO o O)
     dQ = dS K scale    dK = dS^T Q scale

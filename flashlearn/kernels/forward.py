@@ -1,7 +1,7 @@
-"""FlashAttention-2's forward pass, the teaching kernel: a program takes a block of queries past all keys.
+"""FlashAttention-2's forward pass, the teaching kernel: a program has a block of queries and loops over all keys.
 
-What changed from matmul: two products with the online softmax of one_pass_attention between them. S and P
-live on chip only. What changed from tiled_attention_v2: the outer loop over Q blocks is the launch grid.
+What is new compared with matmul: two products with the online softmax of one_pass_attention between them. S and P stay
+on chip. What is new compared with tiled_attention_v2: the outer loop over Q blocks is the launch grid.
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1, cited below as FA-2 Alg. 1.
 """

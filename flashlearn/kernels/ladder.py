@@ -5,7 +5,7 @@
 Every version is the one before with one change; `VERSIONS` lists them in order. So that each change is alone in the
 source, these kernels are more limited than `flashlearn.kernels`. q, k and v are contiguous, of one shape (B, H, N, D),
 N a multiple of the blocks, D a power of two. The last version of the course, in Gluon, is
-`flashlearn.fast.hopper.forward`; which one `flash_attention` runs, `flashlearn.fast.dispatch` says.
+`flashlearn.fast.hopper.forward`; `flashlearn.fast.dispatch` chooses the one that `flash_attention` runs.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def descriptors_kernel(
 
 
 class Version(NamedTuple):
-    """A kernel of the ladder: what changed from the version before, and what it is launched with."""
+    """A kernel of the ladder: its change from the version before, and the options of its launch."""
 
     change: str
     exp2: bool = True

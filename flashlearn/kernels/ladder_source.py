@@ -1,4 +1,4 @@
-"""The source of one version of the ladder: the kernel of `flashlearn.kernels.ladder`, its switches set.
+"""The source of one version of the ladder: the kernel of `flashlearn.kernels.ladder` with its switches set.
 
     print(source_of("exp2"))                 the kernel as that version runs it under a causal mask, without a switch
     print(changed("fused", "exp2"))          the lines in which two versions differ
@@ -20,7 +20,7 @@ from flashlearn.kernels.ladder import TUNED, VERSIONS, Version, absorb_block, de
 
 
 def source_of(name: str, D: int = 128) -> str:
-    """How the version is launched for float16 and a causal mask, its kernel, and what that calls, one after the other."""
+    """The launch of the version for float16 and a causal mask, its kernel, and the functions that this calls."""
     return "\n".join(_wrapped(line) for line in _lines(name, D))
 
 
@@ -48,7 +48,7 @@ def _wrapped(line: str) -> str:
 
 
 def decided(function: Callable, switches: Mapping[str, bool]) -> str:
-    """The body of a function with the value of every switch put in, and what no longer runs left out."""
+    """The body of a function with the value of every switch inserted, without the code that no longer runs."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
     assert isinstance(tree, ast.FunctionDef)
     body = tree.body[1:] if ast.get_docstring(tree) else tree.body
@@ -71,7 +71,7 @@ def _lost(one: ast.stmt, after: ast.stmt | None) -> bool:
 
 
 class _Decide(ast.NodeTransformer):
-    """Put in what the switches are, decide what hangs on them, and hand none of them on to a function."""
+    """Insert the values of the switches, decide the branches on them, and pass none of them to a function."""
 
     def __init__(self, switches: Mapping[str, bool]):
         self.switches = switches

@@ -1,8 +1,7 @@
 """Matrix multiplication by blocks: one program computes one (BLOCK_M, BLOCK_N) block of C.
 
-What changed from softmax: a loop. The program walks along K; in each iteration it reads a block of A and a
-block of B and adds their product to an accumulator that stays on chip. Attention is two such products with
-softmax between them.
+What is new compared with softmax: a loop along K. In each iteration the program reads a block of A and a block of B and
+adds their product to an accumulator on chip. Attention is two such products with softmax between them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Record what a real kernel reads and writes: the same `Step`s as the algorithms yield, from Triton itself.
+"""Record the reads and writes of a real kernel: the same `Step`s as the algorithms yield, from Triton itself.
 
     steps = record(kernel_steps(attention_forward, q, k, v, causal=True))
 
 Triton's interpreter executes every load and store with NumPy, so that their addresses can be watched. The recorder
 gives each tensor of a launch a private copy with the same strides. An address less the start of that copy is an
-element, and the elements of one load are a tile. What a mask hides of a load without `other` is NaN: on a GPU it is
+element, and the elements of one load are a tile. Masked elements of a load without `other` are NaN: on a GPU they are
 undefined. Three silent faults of a GPU become errors: an address outside every tensor, an element written by two
 programs, and an element that one program writes and another reads. (On a GPU the order of programs is not defined, so
 the last two are races.)
@@ -46,7 +46,7 @@ class Race(RuntimeError):
 
 
 class Unrecordable(NotImplementedError):
-    """A kernel did what no step can show: it touched what is no tile, or used an atomic operation."""
+    """A kernel did something that no step can show: an access that is no tile, or an atomic operation."""
 
 
 def kernel_steps(launcher: Callable, *args: Any, **kwargs: Any) -> Iterator[Step]:
@@ -118,7 +118,7 @@ def launch_grid(kernel: Any, grid: Any, args: tuple, kwargs: dict[str, Any]) -> 
 
 
 def _cause(error: BaseException) -> BaseException:
-    """The error of ours inside the interpreter's wrapping, or the wrapping if there is none."""
+    """Our error inside the interpreter's wrapping, or the wrapping if there is none."""
     inner: BaseException | None = error
     while inner is not None and not isinstance(inner, (StrayAccess, Race, Unrecordable)):
         inner = inner.__cause__
@@ -173,9 +173,8 @@ class _Watched:
         return None if rest.any() else places
 
     def tiles(self, offsets: np.ndarray) -> list[tuple[np.ndarray, Tile]] | None:
-        """The tile that these elements are, and they, if they are one; otherwise one for each matrix that they are in.
-
-        Such are the keys in several pages. None if an element is in a gap; Unrecordable if they are no such tiles.
+        """The tile of these elements, and the elements, if they are one tile; otherwise a tile for each matrix, as for
+        keys in several pages. None if an element is in a gap; Unrecordable if they are no such tiles.
         """
         places = self.places(offsets)
         if places is None:
@@ -194,7 +193,7 @@ class _Watched:
         return found
 
     def _tile(self, places: list[np.ndarray]) -> Tile:
-        """The least tile that has these elements."""
+        """The smallest tile that contains these elements."""
         index = tuple((int(at.min()), int(at.max()) + 1) for at in places)
         return Tile(self.name, index + ((0, 1),) * self.column, self.itemsize)
 
@@ -217,7 +216,7 @@ class _Recording:
         self._begin_program()
 
     def watch(self, name: str, arg: Any) -> Any:
-        """Take note of an argument; a tensor is replaced by its private copy, also in a tuple, by the name of its field."""
+        """Record an argument; a tensor is replaced by its private copy, also in a tuple, by the name of its field."""
         if isinstance(arg, tuple) and hasattr(arg, "_fields"):
             return type(arg)(*map(self.watch, arg._fields, arg))
         if not isinstance(arg, Tensor):
@@ -266,7 +265,7 @@ class _Recording:
             yield
 
     def finish(self) -> None:
-        """The last step, and the results back to where the caller looks for them."""
+        """Make the last step, and copy the results back to the caller's tensors."""
         self._end_step()
         for tensor in self.tensors:
             if (tensor.writer >= 0).any():
@@ -388,9 +387,8 @@ class _Recording:
         self._begin_step()
 
     def _place(self, shapes) -> tuple[dict[str, Any], Tile | None]:
-        """For attention: which block of queries meets which of keys, and the tile of S between them.
-
-        For a product of A and B: nothing, and the block of C that is summed up, in float32.
+        """For attention: the block of queries, the block of keys, and their tile of S. For a product of A and B:
+        nothing, and the block of C that is summed, in float32.
         """
         a, b = self.on_chip.get("A"), self.on_chip.get("B")
         if self.matmuls and a and b:
@@ -407,7 +405,7 @@ class _Recording:
         return place, Tile("S", (*q.index[:2], rows, cols), 4) if k else None
 
     def _mask(self, N_q: int, N_k: int, batch: int) -> Mask:
-        """What one sequence of the batch attends to, from the arguments of a kernel. Packed sequences count as one."""
+        """The mask of one sequence of the batch, from the arguments of a kernel. Packed sequences count as one."""
         given = {tensor.name: tensor.original for tensor in self.tensors} | self.arguments
         right = 0 if given.get("CAUSAL") else given.get("right")
         there = given.get("start")

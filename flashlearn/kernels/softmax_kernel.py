@@ -1,8 +1,8 @@
 """Fused softmax: what `safe_softmax` does in three passes over HBM, with one.
 
-What changed from safe_softmax: a program keeps its whole row on chip, so that maximum, sum and division
-need no second read. HBM: MN elements read, MN written, against 3MN and MN. A row must fit on chip; when it
-does not, online softmax is the way out, and that is FlashAttention's.
+What is new compared with safe_softmax: a program keeps its whole row on chip, so that maximum, sum and division need no
+second read. HBM: MN elements read, MN written, against 3MN and MN. A row must fit on chip. For longer rows
+FlashAttention uses online softmax.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     causal_kernel       the mask, blocks that no query attends to left out, queries without keys
     grouped_kernel      query heads that share a key head: the results of `attention_forward`
 
-`attend(kernel, q, k, v)` launches any of them, and hands each by name what it asks for; what takes a parameter that it
-does not have is rejected. `changes(before, after)` is the difference of two sources. The numbers of lines are those of
-FlashAttention-2, Algorithm 1 (T. Dao, 2023).
+`attend(kernel, q, k, v)` launches any of them with the parameters that it has, by name, and rejects inputs that need
+others. `changes(before, after)` is the difference of two sources. The numbers of lines are those of FlashAttention-2,
+Algorithm 1 (T. Dao, 2023).
 """
 
 from __future__ import annotations
@@ -244,7 +244,8 @@ def attend(
 ) -> tuple[Tensor, Tensor]:
     """Launch one of these kernels on q (B, H_q, N_q, D), k and v (B, H_kv, N_k, D): o, shaped as q, and lse (B, H_q, N_q).
 
-    ValueError for what this kernel cannot do. Under `kernel_steps` it is run nevertheless, to see where it goes wrong.
+    ValueError for inputs that this kernel cannot handle. Under `kernel_steps` it runs nevertheless, to show where it
+    goes wrong.
     """
     check_runnable(q=q, k=k, v=v)
     check_power_of_two(16, block_m=block_m, block_n=block_n)
@@ -267,7 +268,7 @@ def attend(
 
 
 def check_version(kernel: Any, size: Sizes, causal: bool, blocks: tuple[int, int], contiguous: bool) -> None:
-    """Reject what a kernel cannot do, which is what it has no parameter for."""
+    """Reject inputs for which a kernel has no parameter."""
     B, H_q, H_kv, N_q, N_k, D = size
     whole = N_q == N_k and not any(N_q % block for block in blocks)
     for parameter, possible, expected, got in (

@@ -1,1 +1,1 @@
-"""Where attention is used: a small GPT, and the models of Hugging Face transformers."""
+"""Models with attention: a small GPT, and those of Hugging Face transformers."""

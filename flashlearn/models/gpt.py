@@ -5,8 +5,8 @@
     x = x + mlp(norm(x))
     logits = head(norm(x))          the next character, for every position
 
-The model passes q, k and v to any function with the signature that every algorithm of the course has,
-`attention(q, k, v, causal=True)`. So the algorithm of a trained model can be swapped, and nothing else changes.
+The model passes q, k and v to any function with the signature of the course's algorithms, `attention(q, k, v,
+causal=True)`. So the algorithm of a trained model can be swapped, and nothing else changes.
 
 Positions are encoded by rotating q and k (J. Su et al., "RoFormer", 2021, arXiv:2104.09864); norms are root mean
 square without weights; the MLP squares a ReLU. B sequences, N tokens, H heads of D = width / H numbers.

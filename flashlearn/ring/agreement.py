@@ -1,7 +1,7 @@
-"""Before the ring starts all processes compare notes: whether every one has its share of the same problem.
+"""Before the ring starts, check that all processes have shares of the same problem.
 
-Otherwise a process with another shape, dtype or option would send messages of another size: a hang, or wrong numbers.
-Every process gets the same notes, so all raise the same error.
+A process with another shape, dtype or option would send messages of another size: a hang, or wrong numbers. Every
+process gets the notes of all, so all raise the same error.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_numbers(device: torch.device, name: str) -> None:
 
 
 def _note(q: Tensor, k: Tensor, v: Tensor, *, order, causal, window, scale, return_lse) -> dict:
-    """What all must agree on, and how many tokens this process has."""
+    """The values on which all must agree, and the number of tokens of this process."""
     check_order(order)
     check_bool(return_lse, "return_lse")
     size = check_qkv(q, k, v)

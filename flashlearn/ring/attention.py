@@ -1,4 +1,4 @@
-"""Ring attention: every process keeps its queries, and the keys of all others pass by.
+"""Ring attention: every process keeps its queries, and receives the keys of all others one after another.
 
     for s in 0 .. P-1:                                 process r holds K, V of j = r - s (mod P)
         send K, V on to r + 1, receive those of the next step from r - 1             meanwhile
@@ -6,8 +6,8 @@
         o, lse = merge((o, lse), (o_s, lse_s))         in float32, as in notebook 03
 
 Backward, K and V make the same journey. o, lse and delta stay with their queries, so every visit gives its part of dQ
-at once. Its parts of dK and dV are summed in float32 as they travel along, and the last visitor sends them to their
-owner. A process keeps half of its own heads for the end, to compute while these are still on their way.
+at once. Its parts of dK and dV are summed in float32 as they travel, and the last visitor sends them to their owner. A
+process computes half of its own heads at the end, while these are under way.
 
 Source: H. Liu et al., "Ring Attention with Blockwise Transformers", 2023 (arXiv:2310.01889).
 """
@@ -111,7 +111,7 @@ class _RingGradient(torch.autograd.Function):
 
 
 class RankStep(NamedTuple):
-    """What a process did in one step: whose keys it had, and which visits it computed."""
+    """One step of a process: the owner of its keys, and the visits that it computed."""
 
     step: int
     owner: int
@@ -122,7 +122,7 @@ RankSteps = Generator[RankStep, None, Any]
 
 
 def finish(steps: RankSteps) -> Any:
-    """What a generator returns in the end."""
+    """The return value of a generator."""
     while True:
         try:
             next(steps)
@@ -178,7 +178,7 @@ def at(t: Tensor, span: Span) -> Tensor:
 
 
 class KVRing:
-    """K and V on their journey: what this process holds in step s, and what is on its way for the next."""
+    """K and V in the ring: those of this process in step s, and those under way for the next."""
 
     def __init__(self, comm: Any, plan: Plan, k: Tensor, v: Tensor):
         self.comm, self.plan, self.shape = comm, plan, k.shape

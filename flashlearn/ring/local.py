@@ -1,4 +1,4 @@
-"""What one process computes by itself: attention of some rows of Q with some columns of K and V, and its gradients.
+"""The computation of one process: attention of some queries with some keys and values, and its gradients.
 
 On a GPU `flash_attention` computes them. On a CPU, and for float64, the algorithms in PyTorch do: `tiled_attention_v2`
 and `tiled_attention_backward`. With `INTERPRET`, for tests, the kernel runs on a CPU too, in Triton's interpreter.
@@ -27,7 +27,7 @@ INTERPRET = False
 
 
 class Queries(NamedTuple):
-    """What the backward pass knows of the queries of a share, or of some of them: dO and dlse, Q, O and lse.
+    """The queries of a share, or some of them, for the backward pass: dO and dlse, Q, O and lse.
 
     O and lse, and their gradients, belong to the whole sequence; dlse is None where nobody used lse.
     """
@@ -55,7 +55,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tupl
 
 
 def backward(queries: Queries, k: Tensor, v: Tensor, visit: Visit, scale: float) -> tuple[Tensor, Tensor, Tensor]:
-    """What these keys give to dq, dk and dv, under the mask of the visit."""
+    """The contributions of these keys to dq, dk and dv, under the mask of the visit."""
     do, dlse, q, o, lse = queries
     if by_kernel(q):
         dlse = None if dlse is None else dlse.contiguous()

@@ -1,4 +1,4 @@
-"""Who computes what, and who sends what to whom, when: a `Plan`, which every process makes for itself.
+"""A `Plan`: the computations and messages of every process in every step. Every process makes it for itself.
 
 The N tokens are cut into P chunks, or 2 P in zigzag order; a share is one chunk, or a pair of them, end to end:
 
@@ -76,7 +76,7 @@ class Visit(NamedTuple):
 
     @property
     def pairs(self) -> int:
-        """How many pairs of a query and a key it computes."""
+        """The number of pairs of a query and a key that it computes."""
         mask = Mask(self.rows[1] - self.rows[0], self.cols[1] - self.cols[0], self.left, self.right)
         spans = (mask.keys((i, i + 1)) for i in range(mask.N_q))
         return mask.N_q * mask.N_k if mask.full else sum(stop - start for start, stop in spans)
@@ -125,12 +125,12 @@ class Plan:
         return [list(pairwise(one)) for one in ends]
 
     def size(self, r: int) -> int:
-        """How many tokens process r has."""
+        """The number of tokens of process r."""
         return self.offsets[r][-1][1]
 
     @cached_property
     def visits(self) -> list[list[tuple[Visit, ...]]]:
-        """visits[r][j]: what process r computes with the keys of process j."""
+        """visits[r][j]: the computations of process r with the keys of process j."""
         return [[self._visits(r, j) for j in range(self.P)] for r in range(self.P)]
 
     def _visits(self, r: int, j: int) -> tuple[Visit, ...]:
@@ -160,10 +160,9 @@ class Plan:
 
     @cached_property
     def route(self) -> list[list[tuple[Span, Span]]]:
-        """route[j][s]: which part of the share of j travels as K and V, and returns as dK and dV.
-
-        In step s arrives what the process there, or one after it, attends to. After step s goes on what the processes up
-        to there have attended to. What is sent is whole chunks.
+        """route[j][s]: the part of the share of j that travels as K and V, and returns as dK and dV. In step s the keys
+        arrive that the process there, or one after it, attends to. After step s the gradients go on of the keys that
+        the processes up to there have attended to. Messages are whole chunks.
         """
         met = [[self._chunks_met(j, s) for s in range(self.P)] for j in range(self.P)]
         return [[(hull(of[s:]), hull(of[1 : s + 1])) for s in range(self.P)] for of in met]

@@ -43,7 +43,7 @@ def join_group(store: Any, rank: int, size: int, limit: float = LIMIT) -> dist.P
 
 
 def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
-    """What `function(group, *args)` returns in each of P threads, in order; the first error when all have ended."""
+    """The results of `function(group, *args)` in P threads, in order; raises the first error when all have ended."""
     check_block(P, "P")
     if not callable(function):
         raise TypeError(f"expected a function to run in every thread, got {type(function).__name__}")
@@ -70,7 +70,7 @@ def threads(P: int, function: Callable[..., Any], *args: Any, limit: float = LIM
 
 
 def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = LIMIT) -> list[Any]:
-    """What `function(group, *args)` returns in each of P processes, in order; what they print is printed by rank.
+    """The results of `function(group, *args)` in P processes, in order; their output is printed by rank.
 
     The processes get the source of the function, which imports what it needs by itself, and the arguments. All have
     ended when this returns or raises. It raises a RuntimeError if one failed, with the last line of each; a

@@ -62,7 +62,7 @@ def whole(plan: Plan, parts: Sequence[Tensor], dim: int = 2) -> Tensor:
 
 
 def _note(t: Tensor, order: str, dim: int) -> dict:
-    """What all must agree on, and how many tokens this process has."""
+    """The values on which all must agree, and the number of tokens of this process."""
     check_order(order)
     check_along(t, dim)
     check_numbers(t.device, "shares")

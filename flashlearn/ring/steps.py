@@ -27,7 +27,7 @@ from flashlearn.ring.sharing import share, whole
 
 
 class Sent(NamedTuple):
-    """What a message held: tiles of K or V, or of both gradients, of one owner."""
+    """The contents of a message: tiles of K or V, or of both gradients, of one owner."""
 
     source: int
     to: int
@@ -220,7 +220,7 @@ def _pairs(mask: Mask, rows: Span, cols: Span) -> int:
 
 
 def caption(step: Step) -> str:
-    """What happens in a step of the ring, in one sentence."""
+    """The caption of a step of the ring."""
     if step.phase == "done":
         return "Every process has its share of the result."
     s, P, work = step.values["s"], step.values["processes"], step.values["work"]

@@ -4,8 +4,8 @@
     o = attention(q, k, v)                            one call, nothing to merge, whatever the mask
     o        (B, H / P, N, D)                     ->  all to all  ->  (B, H, n, D)
 
-Each of the four exchanges moves the part (P - 1) / P of a tensor once, so a process sends less the more of them there
-are. In the ring it sends all of K and V in every step. The price: P must divide the numbers of heads, and nothing is
+Each of the four exchanges moves the part (P - 1) / P of a tensor once, so a process sends less the more processes there
+are. In the ring it sends all of K and V in every step. In return P must divide the numbers of heads, and nothing is
 computed meanwhile. With fewer heads of K and V than processes, copy heads before the call; the copies are sent, too.
 
 Source: S. A. Jacobs et al., "DeepSpeed Ulysses", 2023 (arXiv:2309.14509).

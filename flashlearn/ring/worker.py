@@ -1,4 +1,5 @@
-"""What one process of `flashlearn.ring.processes.processes` runs: python -m flashlearn.ring.worker FOLDER RANK SIZE LIMIT.
+"""The program of one process of `flashlearn.ring.processes.processes`: python -m flashlearn.ring.worker FOLDER RANK
+SIZE LIMIT.
 
 The folder has the program (`program.py`), its arguments and, in the end, its result; the processes find each other by a
 file in it. When standard input ends, the parent is gone, and this process ends too.

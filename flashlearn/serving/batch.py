@@ -59,7 +59,7 @@ class Request:
 
     @property
     def new(self) -> int:
-        """How many of its tokens the model has not read."""
+        """The number of its tokens that the model has not read."""
         return len(self.tokens) - (self.cached.length if self.cached else 0)
 
     def read(self, n: int) -> list[int]:
@@ -135,7 +135,7 @@ class Batch:
         return done
 
     def _run_model(self, chosen: Sequence[tuple[Request, int]]) -> list[int]:
-        """The model's next tokens for those who take part."""
+        """The model's next tokens for the requests of this step."""
         sequences, counts = [r.cached for r, _ in chosen if r.cached], [n for _, n in chosen]
         new = [token for r, n in chosen for token in r.read(n)]
         return read_tokens(
@@ -165,7 +165,7 @@ class Batch:
                 )
 
     def _choose(self) -> list[tuple[Request, int]]:
-        """Who takes part in this step, and with how many tokens, for which there is room in the pool then."""
+        """The requests of this step and their numbers of tokens, for which the pool then has room."""
         left = self.most_tokens - sum(request.new == 1 for request in self.running)  # for prompts
         chosen, interrupted = [], self.interrupted
         for request in list(self.running):
@@ -255,5 +255,5 @@ def read_tokens(following: Iterable[Any], wanted: int) -> list[int]:
 
 
 def common_length(a: Sequence[int], b: Sequence[int]) -> int:
-    """How many tokens two sequences begin with alike."""
+    """The number of tokens at the beginning that two sequences have in common."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))

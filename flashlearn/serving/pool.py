@@ -88,12 +88,12 @@ class PagePool:
 
     @property
     def pages(self) -> int:
-        """How many pages there are."""
+        """The number of pages."""
         return len(self.holders)
 
     @property
     def free_pages(self) -> int:
-        """How many pages no sequence holds."""
+        """The number of pages that no sequence holds."""
         return len(self._free)
 
     def allocate(self) -> PagedSequence:

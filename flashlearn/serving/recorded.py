@@ -138,7 +138,7 @@ def _owner(was: str, before: tuple[str, ...], after: tuple[str, ...]) -> str:
 
 
 def caption(step: Step) -> str:
-    """What happened in a step: who came, began, shares, waits, is done; then those who go on."""
+    """The caption of a step: requests that came, began, share, wait or are done; then those that go on."""
     values = step.values
     before = {one.name: one for one in values["before"]}
     parts = []
@@ -151,7 +151,7 @@ def caption(step: Step) -> str:
 
 
 def _changes(one: RequestState, before: RequestState | None, step: Step) -> list[str]:
-    """What is new of one request."""
+    """The changes of one request."""
     pages, came = step.values["pages"], one.name in step.values["came"]
     was = before.state if before else WAITS
     arrived = f"{one.name} arrives" if came else one.name
@@ -180,7 +180,7 @@ def _changes(one: RequestState, before: RequestState | None, step: Step) -> list
 
 
 def _with_owners(taken: Sequence[int], pages: tuple[PageState, ...]) -> str:
-    """The pages, and whose each was before."""
+    """The pages, and the former owner of each."""
     was = [f"{number} (was {pages[number].was}'s)" if pages[number].was else str(number) for number in taken]
     return f"page{'s' * (len(taken) > 1)} {_listed(was)}"
 
