@@ -47,6 +47,28 @@ def blocks_of_keys(reread_bytes):
     return ""
 
 
+def one_kernel(least_time):
+    """A kernel takes the longer of its two times."""
+    for flops, moved in ((24.0, 20.0), (4.0, 20.0)):
+        compute, memory = flops / 2, moved / 4
+        got = float(least_time([(flops, moved)], 2.0, 4.0))
+        case = f"with peak 2 and bandwidth 4, a kernel of {flops:g} FLOPs and {moved:g} bytes"
+        if abs(got - max(compute, memory)) > 1e-9:
+            return (
+                f"{case} takes {got:.4g}; expected max(flops / peak, bytes / bandwidth) = max({compute:g}, {memory:g})"
+            )
+    return ""
+
+
+def one_after_another(least_time):
+    """The times of kernels add up."""
+    both = [(24.0, 20.0), (4.0, 20.0)]
+    got = float(least_time(both, 2.0, 4.0))
+    if abs(got - 17) > 1e-9:
+        return f"two kernels that take 12 and 5 by themselves take {got:.4g} together; expected the sum, 17"
+    return ""
+
+
 def the_edge(smallest_block):
     """The block that comes back is compute-bound, and the next smaller one is not."""
     for N, D, hardware in ((1024, 64, A100_40GB), (2048, 64, H100_SXM), (1000, 128, RTX_4060_LAPTOP)):
@@ -64,4 +86,8 @@ def the_edge(smallest_block):
     return ""
 
 
-CAUSES = {"bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys), "block": (the_edge,)}
+CAUSES = {
+    "bytes": (elements_are_no_bytes, what_a_key_costs, what_a_query_costs, blocks_of_keys),
+    "time": (one_kernel, one_after_another),
+    "block": (the_edge,),
+}

@@ -1,4 +1,4 @@
-"""Exercises of notebook 08: the bytes of a variant, and the smallest block that is compute-bound."""
+"""Exercises of notebook 08: the bytes of a variant, the time of kernels, and the smallest block that is compute-bound."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from flashlearn.algorithms.attention import online_update
 from flashlearn.algorithms.problem import Problem, start
 from flashlearn.core.numerics import divide, log_sum_exp, spans
 from flashlearn.core.steps import Step, hbm_bytes
-from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP
-from flashlearn.course.why_it_is_fast.solutions import block_solution, bytes_solution
+from flashlearn.cost import A100_40GB, H100_SXM, RTX_4060_LAPTOP, Hardware, standard_kernels
+from flashlearn.course.why_it_is_fast.solutions import block_solution, bytes_solution, time_solution
 from flashlearn.exercises.assessment import Case, Exercise
 
 
@@ -56,6 +56,28 @@ def _block(N, D, hardware):
     expected = functools.cache(lambda: block_solution(N, D, hardware))
     return lambda function: (function(N, D, hardware), expected())
 
+
+def _time(*kernels, peak=2.0, bandwidth=4.0):
+    return lambda function: (function(list(kernels), peak, bandwidth), time_solution(kernels, peak, bandwidth))
+
+
+def _standard(hardware: Hardware):
+    """Standard attention over 1000 heads, N = 4096, D = 64, as its three kernels."""
+    kernels = [(cost.flops, cost.bytes) for cost in standard_kernels(1, 1000, 4096, 4096, 64).values()]
+    return _time(*kernels, peak=hardware.peak[torch.float16], bandwidth=hardware.bandwidth)
+
+
+TIME_CASES = (
+    Case("memory-bound", _time((6, 20)), "loading and computing overlap: the kernel takes the longer of its two times"),
+    Case("compute-bound", _time((30, 20)), "the compute time is flops / peak, the memory time is bytes / bandwidth"),
+    Case("one of each", _time((6, 20), (30, 20)),
+         "kernels run one after another: take the longer time of each, then add these up"),
+    Case("three kernels", _time((8, 4), (1, 36), (2, 4)), "every kernel counts, also one whose two times are equal"),
+    Case("a copy", _time((0, 12), (10, 8)), "a kernel without arithmetic takes its memory time"),
+    Case("no kernel", _time(), "without a kernel the time is 0"),
+    Case("another GPU", _time((6, 20), (30, 20), peak=10.0, bandwidth=1.0), "use the peak and the bandwidth given"),
+    Case("standard attention on an A100", _standard(A100_40GB), "its three kernels are memory-bound", 1e-9),
+)  # fmt: skip
 
 BYTES_CASES = (
     Case("one block", _counted(8, 8, 4, 8, 8),
@@ -109,6 +131,18 @@ EXERCISES = (
         ),
         core=("four blocks of keys", "four blocks of queries"),
         values=("read", "written"),
+    ),
+    Exercise(
+        "time",
+        "least_time(kernels, peak, bandwidth) -> seconds that kernels take at least, one after another; each is (flops, bytes)",
+        time_solution,
+        TIME_CASES,
+        hints=(
+            "One kernel first: how long does its arithmetic take, how long its loads, and how long both together?",
+            "max(flops / peak, bytes / bandwidth) for each kernel. The next kernel starts when this one has ended.",
+            "return sum(max(... / ..., ... / ...) for flops, moved in kernels)",
+        ),
+        core=("one of each",),
     ),
     Exercise(
         "block",

@@ -15,6 +15,11 @@ def bytes_solution(N_q, N_k, D, block_q, block_k, itemsize):
     return read, written
 
 
+# 08.time
+def time_solution(kernels, peak, bandwidth):
+    return sum(max(flops / peak, moved / bandwidth) for flops, moved in kernels)
+
+
 # 08.block
 def block_solution(N, D, hardware):
     for block_q in range(1, N + 1):

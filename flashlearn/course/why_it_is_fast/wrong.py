@@ -19,6 +19,17 @@ def bytes_block_by_block(N_q, N_k, D, block_q, block_k, itemsize):
     return [read, written]
 
 
+def time_in_a_loop(kernels, peak, bandwidth):
+    total = 0.0
+    for flops, moved in kernels:
+        compute, memory = flops / peak, moved / bandwidth
+        if compute > memory:
+            total += compute
+        else:
+            total += memory
+    return total
+
+
 def compute_bound(N, D, hardware, block_q, cost=v2_cost, dtype=torch.float16, **options):
     return placement(cost(1, 1, N, N, D, dtype=dtype, block_q=block_q, **options), hardware, dtype).bound[0] == "c"
 
