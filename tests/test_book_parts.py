@@ -12,7 +12,7 @@ import torch
 import flashlearn as fl
 from flashlearn.course import MINUTES
 from flashlearn.exercises.questions import QUESTIONS
-from flashlearn.show import course, play
+from flashlearn.show import course, draw, play
 from flashlearn.show.explorers.tiling import tiling_explorer
 from tests.slow import slow
 
@@ -30,6 +30,7 @@ from tools.book import (
     gallery,
     pages,
     pictures,
+    rerun,
     runs,
     sections,
     theme,
@@ -125,6 +126,19 @@ def test_a_plot_has_both_layouts_and_its_words(notebook, tmp_path):
     figure = pictures.Pictures(tmp_path).figure("01-1", b"", "", notebook[1]["both"][0])
     assert figure.count("A line that rises from 1 to 3.") == 2
     assert 'class="wide"' in figure and 'class="narrow"' in figure
+
+
+def test_a_scene_is_painted_for_a_phone_too():
+    scene = rerun._twice(draw.draw_colour_key)()
+    assert rerun.narrow_of(scene).width == 360 < scene.width
+    alone = draw.draw_colour_key()
+    assert rerun.narrow_of(alone) is alone
+
+
+def test_a_plot_is_scrolled_where_its_words_would_become_too_small():
+    plot = '<svg class="plot" viewBox="0 0 {} 300"><text style="font: 15px a">a</text><text style="font: 20px a">b</text></svg>'
+    assert 'style="min-width:720px"' in rerun.legible(plot.format(900))
+    assert rerun.legible(plot.format(400)) == plot.format(400)
 
 
 def test_figures_are_files_of_their_own(notebook, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The look of a projector: what bounds a surface or is a line can be told from its ground, and totals are large."""
+"""The look of a projector: what bounds a surface or is a line can be told from its ground."""
 
 import numpy as np
 import pytest

@@ -186,14 +186,10 @@ def pixels(surface: Surface) -> Image.Image:
 
 GROUND = COLOURS["HBM"]  # the darkest that pictures are painted on
 MIN_CONTRAST = 3.0  # contrast that a line, or what bounds a surface, has on a projector (WCAG 1.4.11)
-TOTAL_SIZE = 21.4  # points: 28 pixels, for the totals of a picture that fills 95 % of 1280 x 720, beside its bars
 
 
 def thicken(fig: Figure) -> None:
-    """Thicker lines, except those between the cells of a grid; pale surfaces outlined, pale lines and words dark.
-
-    Words with the gid "total" become large, and those with the gid "gain" go if there is no room left for them.
-    """
+    """Thicker lines, except those between the cells of a grid; pale surfaces outlined, pale lines and words dark."""
     found: list[Any] = fig.findobj(lambda artist: isinstance(artist, (Line2D, Patch, Collection)))
     for artist in found:
         width = np.asarray(artist.get_linewidth())
@@ -205,11 +201,6 @@ def thicken(fig: Figure) -> None:
     for text in fig.findobj(Text):
         if text.get_color() == QUIET:
             text.set_color(INK)
-        if text.get_gid() == "total":
-            text.set_fontsize(max(TOTAL_SIZE, text.get_fontsize()))
-            if text.get_verticalalignment() == "center":  # over a bar: in the middle of what is left above it
-                text.set_y(text.get_position()[1] + 2.5)
-    _make_room(fig)
 
 
 def _darken(line: Any) -> None:
@@ -265,14 +256,6 @@ def _as_long(*lists: np.ndarray) -> list[np.ndarray]:
     """All as long as the longest, by repetition, which is what matplotlib does with them."""
     most = max(map(len, lists))
     return [np.array([each[n % len(each)] for n in range(most)]) for each in lists]
-
-
-def _make_room(fig: Figure) -> None:
-    """Drop the words "gain" that large totals would run into."""
-    totals = [text.get_window_extent() for text in fig.findobj(Text) if text.get_gid() == "total"]
-    for text in fig.findobj(Text):
-        if text.get_gid() == "gain" and any(text.get_window_extent().padded(4).overlaps(total) for total in totals):
-            text.set_visible(False)
 
 
 def png(picture: Image.Image) -> bytes:

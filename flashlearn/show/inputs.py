@@ -103,12 +103,6 @@ def check_seconds(seconds: float) -> None:
         raise ValueError(f"expected seconds from {SHORTEST} to {LONGEST}, got {seconds!r}")
 
 
-def check_interval(interval: int) -> None:
-    """ValueError for a time that is no whole number of milliseconds over 0."""
-    if not _is_whole(interval) or interval <= 0:
-        raise ValueError(f"expected interval in whole milliseconds, 1 or more, got {interval!r}")
-
-
 def _is_number(value: Any) -> bool:
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 

@@ -116,20 +116,14 @@ def found(named: Mapping[str, Any], name: str, kind: str) -> Any:
 
 
 def _run(number: int, slide: Slide, folder: Path) -> str:
-    """A player: its frames as files, its words as JSON, and for a page without scripts the still."""
+    """A player: its run as JSON, and for a page without scripts the still."""
     run = found(RUNS, slide.run, "run")
     runs = as_runs(run.steps())
-    every = range(count(runs))
     stops = chosen(runs, slide)
     data = page_run(runs, run.draw, alt=run.alt, figsize=run.figsize, seconds=SECONDS)
     data |= {"questions": {str(step): text for step, text in slide.asks.items()}, "stops": stops}
-    on_paper = {step: layouts(runs, step, run.draw)[0].svg() for step in paper(stops, data["size"]) if "scenes" in data}
-    if "scenes" not in data:
-        data["frames"] = [frame(number, step) for step in every]
-        for step in every:
-            (folder / frame(number, step)).write_bytes(png(paint(runs, step, run.draw, run.figsize)))
-        on_paper = {step: image(frame(number, step), run.alt) for step in paper(stops, data["size"])}
-    (folder / still(number)).write_bytes(png(paint(runs, every[slide.still % len(every)], run.draw, run.figsize)))
+    on_paper = {step: layouts(runs, step, run.draw)[0].svg() for step in paper(stops, data["size"])}
+    (folder / still(number)).write_bytes(png(paint(runs, slide.still % count(runs), run.draw, run.figsize)))
     figures = "".join(
         f"<figure>{picture}<figcaption>{html.escape(transcript(runs, step))}</figcaption></figure>"
         for step, picture in on_paper.items()
@@ -196,11 +190,6 @@ def _poll(poll: Poll) -> str:
 
 def image(file: str, alt: str) -> str:
     return f"<img src='{file}' alt='{html.escape(alt, quote=True)}'>"
-
-
-def frame(number: int, step: int) -> str:
-    """The file of one frame, from the folder of the deck."""
-    return f"frames/{number:02}_{step:03}.png"
 
 
 def still(number: int) -> str:
