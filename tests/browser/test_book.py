@@ -26,7 +26,7 @@ from playwright.sync_api import expect
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 CHAPTERS = sorted(path.stem for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb"))
 SEEN = ["03_online_softmax", "07_tiled_attention", "08_why_it_is_fast", "14_making_it_fast", *CHAPTERS[-3:]]
-OTHERS = ["index", "instructors", "map", "api", "explorers/bytes", "explorers/tiling"]
+OTHERS = ["index", "instructors", "grading", "map", "inventory", "api", "explorers/bytes", "explorers/tiling"]
 PAGES = [*OTHERS, *(f"notebooks/{name}" for name in CHAPTERS), "notebooks/14_appendix"]
 LARGEST_CHAPTER, LARGEST_SITE = 1_000_000, 40_000_000  # bytes
 PHONE, TABLET, DESK = (390, 844), (768, 1024), (1440, 900)

@@ -17,8 +17,10 @@ from nbformat.v4 import new_markdown_cell, new_output
 
 from flashlearn.cost import standard_cost
 from flashlearn.course import MINUTES
-from flashlearn.exercises.predicting import PREDICT
+from flashlearn.exercises.predicting import PREDICT, as_data
+from flashlearn.exercises.predicting import as_html as as_html_question
 from flashlearn.exercises.sentences import SENTENCE
+from flashlearn.grading.inventory import FORMS
 from flashlearn.show import moved
 from flashlearn.show.course import STAGES
 from tools.book import chapter, figures, runs
@@ -29,6 +31,14 @@ from tools.book.pictures import Pictures
 from tools.book.theme import without_number
 
 EXPLORERS = {"tiling_explorer(": "tiling"}  # what a cell calls -> what the page shows in place of its still
+INVENTORY = """Choose an answer to each of these {count} questions, best before the first notebook and again after the last one. They are the
+short form of the course's inventory. The long one has two forms of 30 questions, compares before with after, and tells you
+what to read:
+
+```
+python -m flashlearn inventory
+```
+"""
 ASKS = {PREDICT: "predict", SENTENCE: "sentence"}  # data -> the class of what book/_static/predict.js makes of them
 GUIDES = ("INSTRUCTORS.md", "GRADING.md")
 MAP = 'Every algorithm with what it moves, counted from its steps. <a href="_static/map.html">The same on one page, to print</a>.'
@@ -131,6 +141,7 @@ class Book:
                 text = text.replace(f"]({guide})", f"]({guide.lower()})")
             (self.source / name.lower()).write_text(text, encoding="utf-8")
         self.map()
+        (self.source / "inventory.md").write_text(inventory(), encoding="utf-8")
 
     def cards(self, notebooks: list[Path]) -> str:
         """Every chapter with the first of its pictures, by part."""
@@ -158,6 +169,14 @@ class Book:
         return run.replace('"../frames/', '"frames/')
 
 
+def inventory() -> str:
+    """The short form of the inventory, ten questions of its form A; nothing is kept or sent."""
+    questions = list(FORMS["A"].values())[::3]
+    plain = "".join(map(as_html_question, questions))
+    form = asked("predict", {"questions": list(map(as_data, questions))}, plain)
+    return f"# What do you know already?\n\n{INVENTORY.format(count=len(questions))}\n\n{form}\n"
+
+
 def chapter_order(path: Path) -> tuple[str, bool]:
     """By number; an appendix comes right after its notebook."""
     return path.stem[:2], path.suffix == ".md"
@@ -168,7 +187,7 @@ def contents(notebooks: list[Path]) -> str:
     parts = {"Explorers": ["explorers/tiling", "explorers/bytes"]}
     for path in notebooks:
         parts.setdefault(part_of(path.stem[:2]), []).append(entry(path))
-    parts["All of it"] = ["map"]
+    parts["All of it"] = ["map", "inventory"]
     parts["For those who teach"] = ["instructors", "grading"]
     parts["For those who build on it"] = ["api"]
     return "".join(
