@@ -29,11 +29,11 @@ def the_last_block(block_shapes):
     """The block of queries number i starts at i block_q; number j of keys at j block_k."""
     rows = {at: tuple(block_shapes(7, 7, 5, 3, 3, *at)[2]) for at in ((2, 0), (0, 2))}
     if rows == {(2, 0): (3, 1), (0, 2): (1, 3)}:
-        return "with 7 queries in blocks of 3, your last block is short when j = 2, not when i = 2: i and j are exchanged; i counts blocks of Q"
+        return "with 7 queries in blocks of 3, your last block is short when j = 2, not when i = 2. You exchanged i and j: i counts blocks of Q"
     for (i, j), got in rows.items():
         want = (1, 3) if i else (3, 1)
         if got != want:
-            return f"with 7 queries and 7 keys in blocks of 3, S_ij for i = {i} and j = {j} is {got}, not {want}: the last block has what is left, the blocks before it are whole"
+            return f"with 7 queries and 7 keys in blocks of 3, S_ij for i = {i} and j = {j} is {got}, not {want}. Only the last block is shorter, it has what is left"
     return ""
 
 

@@ -10,7 +10,7 @@ def what_a_key_costs(reread_bytes):
     D, itemsize = 3, 2
     read = [reread_bytes(8, N_k, D, 8, 64, itemsize)[0] for N_k in (10, 11)]
     more = read[1] - read[0]
-    seen = f"with one block of queries and one of keys, D = {D} and itemsize {itemsize}, one more key adds {more} bytes to what is read; expected 2 D itemsize = {2 * D * itemsize}"
+    seen = f"with one block of queries and one of keys, D = {D} and itemsize {itemsize}, one more key adds {more} bytes; expected 2 D itemsize = {2 * D * itemsize}"
     if more == D * itemsize:
         return (
             f"{seen}: K or V or the itemsize is left out; both K and V are read, with {itemsize} bytes for each element"
@@ -22,7 +22,7 @@ def elements_are_no_bytes(reread_bytes):
     """Twice the itemsize, twice the bytes that are read."""
     small, large = (reread_bytes(8, 8, 4, 8, 8, itemsize)[0] for itemsize in (2, 4))
     if large != 2 * small:
-        return f"with itemsize 4 instead of 2 the bytes read go from {small} to {large}: they must double, since each element of Q, K and V has itemsize bytes, and itemsize is used for nothing else"
+        return f"with itemsize 4 instead of 2 the bytes read go from {small} to {large}: expected twice as many. Each element of Q, K and V has itemsize bytes, and itemsize is used for nothing else"
     return ""
 
 
@@ -82,7 +82,7 @@ def the_edge(smallest_block):
         if bound(got) != "compute-bound":
             return f"for N = {N} and D = {D} the answer is block_q = {got}, which is still memory-bound; expected the first one that is compute-bound"
         if got > 1 and bound(got - 1) == "compute-bound":
-            return f"for N = {N} and D = {D} the answer is block_q = {got}, but {got - 1} is compute-bound, too: {got} is not the smallest; try every b, 1, 2, 3, ..."
+            return f"for N = {N} and D = {D} the answer is block_q = {got}, but {got - 1} is compute-bound, too. {got} is not the smallest: try every b, 1, 2, 3, ..."
     return ""
 
 
