@@ -117,9 +117,9 @@ class Explorer(Player):
         return start
 
     def _still_number(self) -> int:
-        """The first step from `still` on with something on chip in every run."""
+        """The first step from the one shown on with something on chip in every run."""
         last = count(self.runs) - 1
-        first = min(self.still, last)
+        first = min(self.step, last)
         return next((n for n in range(first, last + 1) if on_chip(self.runs, n)), first)
 
     # --- of each explorer ---
