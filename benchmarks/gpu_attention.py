@@ -16,17 +16,16 @@ first-call  seconds until the first result, with empty caches of compiled kernel
 FLOPs: 4 B H N^2 D forward, half of it when causal, 2.5 times as much backward. Medians of repeated runs. All backends
 of a row run in every round, in another order each time, so that none always follows the same one. For a call below a
 millisecond the lowest of three medians counts, since other programs slow down the host for seconds at a time. For a
-longer one the middle one of five counts (before 2026-11-23 there was one). Each follows a pause and is over before the
-GPU lowers its clock, which it does in steps, 25 to 70 ms after it began to work. (Before 2026-11-27 long calls were
-measured around these steps, and the time of a step decided which of two was ahead.) "sustained" has the rates after
-them. As called, decoding is mostly the host's work, which has slow minutes. So ours, FlashAttention-2 and cuDNN are
-measured in five passes, spread over the run, and the lowest median of each counts. Every result is compared with
-PyTorch's in float32 before it is timed. Times are those of the operator as called: launch overhead counts where the GPU
-has to wait for it.
+longer one the middle one of five counts (before 2026-11-23 there was one). Each follows a pause and ends before the GPU
+lowers its clock, in steps, 25 to 70 ms after the start. (Before 2026-11-27 long calls were measured around these steps,
+and the time of a step decided which of two was ahead.) "sustained" has the rates after them. As called, decoding is
+mostly the host's work, which has slow minutes. So ours, FlashAttention-2 and cuDNN are measured in five passes, spread
+over the run, and the lowest median of each counts. Every result is compared with PyTorch's in float32 before it is
+timed. Times are those of the operator as called: launch overhead counts where the GPU has to wait for it.
 
-The JSON is written after every row, so that a run that is cut short keeps what it has. The same command goes on where
-it stopped; runs of parts are put together if they agree in all of their provenance. Ends by itself within 9 minutes;
-all of it takes three calls.
+The JSON is written after every row, so that an interrupted run keeps its rows. The same command continues there; runs
+of parts are joined if they agree in all of their provenance. Ends by itself within 9 minutes; all of it takes three
+calls.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ UNITS = {
 
 
 def start(out: Path, where: dict, anew: bool) -> dict:
-    """The results so far: those of the file if they were measured in the same place, and none if there is no file."""
+    """The results so far: those of the file if they have the same provenance, and none if there is no file."""
     empty = {"provenance": where} | UNITS | {section: [] for section in SECTIONS.values()} | {"first_call": {}}
     if anew or not out.exists():
         return empty

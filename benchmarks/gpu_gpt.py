@@ -104,10 +104,10 @@ def training(alphabet: str, tokens, sizes: dict) -> tuple[dict, GPT]:
 
 
 def verse(alphabet: str, tokens, sizes: dict) -> dict:
-    """Trained until it writes something like verse, with PyTorch's attention and with ours, the same weights and batches.
-
-    The last tenth of the text is held out. Of each: losses of every step, validation losses every so many steps, texts
-    after `samples` steps and of the best checkpoint, all drawn from one seed. Next to them: the loss of a 5-gram model.
+    """Train until the model writes something like verse, with PyTorch's attention and with ours, the same weights and
+    batches. The last tenth of the text is held out. Results of each: losses of every step, regular validation losses,
+    texts after `samples` steps and of the best checkpoint, all drawn from one seed. Next to them: the loss of a 5-gram
+    model.
     """
     given, split = sizes["verse"], len(tokens) * 9 // 10
     learnt, held_out = tokens[:split], tokens[split:]
@@ -154,7 +154,7 @@ def trained(model: GPT, alphabet: str, learnt, held_out, given: dict) -> dict:
 
 @torch.no_grad()
 def held_out_loss(model: GPT, held_out, given: dict) -> float:
-    """Nats per character of what was held out, in adjacent windows; what is left at the end is not read."""
+    """Nats per character of the held-out text, in adjacent windows; the rest at the end is not read."""
     windows = held_out[: (len(held_out) - 1) // given["context"] * given["context"] + 1]
     x, y = (t.view(-1, given["context"]) for t in (windows[:-1], windows[1:]))
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
@@ -163,7 +163,7 @@ def held_out_loss(model: GPT, held_out, given: dict) -> float:
 
 
 def sample(model: GPT, alphabet: str, held_out, count: int) -> str:
-    """What it writes behind the first 64 characters that were held out, from a fixed seed."""
+    """The model's text after the first 64 held-out characters, from a fixed seed."""
     return decode(generate(model, held_out[None, :64], count, seed=0, temperature=0.8)[0], alphabet)
 
 
@@ -300,7 +300,7 @@ def one_query(sizes: dict) -> list[dict]:
 
 
 def inputs_of(H: int, H_kv: int, D: int, N_k: int):
-    """A query (1, H, 1, D), and so many caches (k, v) that they do not all fit into 200 MB, or 64."""
+    """A query (1, H, 1, D), and enough caches (k, v) to exceed 200 MB, or 64."""
     options = {"device": DEVICE, "dtype": torch.bfloat16 if DEVICE == "cuda" else torch.float32}
     torch.manual_seed(0)
     q = torch.randn(1, H, 1, D, **options)

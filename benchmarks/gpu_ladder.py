@@ -43,7 +43,7 @@ def standard(q, k, v, causal):
 
 
 def check(name: str, got: torch.Tensor, want: torch.Tensor) -> None:
-    """Reject to time what is wrong: relative error above 5e-3."""
+    """Do not time wrong results: relative error above 5e-3."""
     error = ((got.float() - want.float()).norm() / want.float().norm()).item()
     if not error < 5e-3:
         raise AssertionError(f"{name} is wrong, relative error {error:.1e}: not timed")
@@ -80,7 +80,7 @@ def forward_row(D: int, N: int, causal: bool) -> dict:
 
 
 def backward_row(D: int, N: int, causal: bool) -> dict:
-    """TFLOP/s of the two-pass kernels and of what the op picks."""
+    """TFLOP/s of the two-pass kernels and of the op's choice."""
     from flashlearn.fast.api import flash_attention
     from flashlearn.kernels import attention_backward, attention_forward
 

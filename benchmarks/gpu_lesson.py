@@ -4,8 +4,8 @@
     python benchmarks/gpu_lesson.py --table flashlearn/measurements/gpu_lesson_h200.json       a recorded run, as a table
 
 double      y = 2 x, a tile of 64 by 64 for each SM
-alone       O = (Q K^T) V, 64 queries for each SM; the group that multiplies asks for its own tiles
-shared      the same, 128 queries: one warp loads, two groups multiply
+alone       O = (Q K^T) V, 64 queries for each SM; the warpgroup that multiplies issues its own loads
+shared      the same, 128 queries: one producer warp, two consumer warpgroups
 attend      the same with the online softmax: attention
 
 float16, D 64, 65536 keys, one program for each SM, so that no other program hides its waiting. Nanoseconds for each
@@ -37,7 +37,7 @@ QK_SCALE = TILE**-0.5 * 1.4426950408889634  # exp2 in place of exp
 
 
 class Inputs(NamedTuple):
-    """q, k, v, all of 64 columns, an o to write, and what it should hold."""
+    """q, k, v, all of 64 columns, an o to write, and the right o."""
 
     q: Tensor
     k: Tensor
@@ -47,7 +47,7 @@ class Inputs(NamedTuple):
 
 
 def inputs(kernel: str, programs: int, keys: int = KEYS, device: str = "cuda") -> Inputs:
-    """Whole numbers where no softmax is taken: sums in any order are exact."""
+    """Whole numbers without a softmax: sums in any order are exact."""
     torch.manual_seed(0)
     rows = programs * QUERIES.get(kernel, 128)
     if kernel == "attend":
@@ -98,7 +98,7 @@ def call_of(name: str, stages: int, kernels: dict, given: Inputs, programs: int)
 
 
 def checked(name: str, call: Callable, given: Inputs) -> None:
-    """Run it once, and reject to time what is wrong: whole numbers must be the same, others within measure.BOUND."""
+    """Run it once and check it before it is timed: whole numbers must be the same, others within measure.BOUND."""
     given.o.zero_()
     call()
     if name == "attend":

@@ -15,7 +15,7 @@ dense            yardsticks, uniform lengths only: `attention_decode` and PyTorc
 
 A call of a graph is one of several layers, each with pages of its own in random order. There are at most 32, all in 20
 GB, and together they need more than the L2 cache holds. So K and V come from memory, as they do in a model. A graph has
-at least 8 calls, since to start one takes as long as a short call: of fewer layers each is called more than once. Every
+at least 8 calls, since its start takes as long as a short call: with fewer layers each is called more than once. Every
 result is compared with PyTorch's in float32 before it is timed. `plans` has times of our kernel cut and launched in
 other ways. The JSON is written after every row; no row is begun after --minutes, and what cannot be imported, or
 rejects, is recorded with its reason.
@@ -95,7 +95,7 @@ class Rejected(RuntimeError):
 
 
 class Layer(NamedTuple):
-    """What one call takes: a query for each sequence, and the numbers of the largest pages of each, in order."""
+    """The inputs of one call: a query for each sequence, and the numbers of the largest pages of each, in order."""
 
     q: Tensor  # (B, H_q, D)
     pages: list[list[int]]
@@ -165,7 +165,7 @@ def bind_ours(problem: Problem, page: int) -> Calls:
 
 
 def bind_portable(problem: Problem, page: int, plan: Any = None) -> Calls:
-    """By the kernel for every GPU, launched as it launches itself or by another plan."""
+    """By the kernel for every GPU, with its own plan or another one."""
     from flashlearn.core.options import plain_options
     from flashlearn.core.pages import check_paged
     from flashlearn.fast.paged import PagedPlan, PagedProblem, paged
@@ -314,7 +314,7 @@ def replay_ms(graph: torch.cuda.CUDAGraph, repeats: int = 1) -> float:
 
 
 def clock_of(device: str) -> Callable[[Calls], float]:
-    """What measures a call; without a GPU, in a rehearsal, nothing does."""
+    """The clock for a call; without a GPU, in a rehearsal, none."""
     return graph_us if device == "cuda" else lambda calls: next(1.0 for call in calls if call() is not None)
 
 
@@ -332,7 +332,7 @@ REJECTIONS = (  # what backends raise where they are not there, or cannot do thi
 
 
 def attempt(call: Callable[[], Any]) -> tuple[Any, str]:
-    """What a call returns and "", or None and why it failed; a GPU in an undefined state ends everything."""
+    """The result of a call and "", or None and why it failed; a GPU in an undefined state ends everything."""
     try:
         return call(), ""
     except torch.AcceleratorError:
@@ -448,7 +448,7 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def start(args: argparse.Namespace, where: dict) -> dict:
-    """The results so far: those of the file if they were measured in the same place, and none if there is no file."""
+    """The results so far: those of the file if they have the same provenance, and none if there is no file."""
     empty = {"provenance": where, "unit": "us of a call, GB/s of K and V", "rows": [], "plans": {}}
     if args.new or not args.out.exists():
         return empty

@@ -1,10 +1,10 @@
-"""Where the time goes in the fast kernels, cuDNN's and FlashAttention-4's, by NVIDIA's profiler. Needs Nsight Compute.
+"""Profile the fast kernels, cuDNN's and FlashAttention-4's, with NVIDIA's Nsight Compute.
 
     python benchmarks/gpu_profile.py --commit $(git rev-parse --short HEAD)      writes flashlearn/measurements/gpu_profile.json
 
-Two settings of each direction: of those in which the project compares itself with FlashAttention-4 one where it is slowest, and
-one more. Counted is one pass after another has warmed up. The profiler runs each kernel of it many times, a few counters at a
-time, and empties the caches before each, so its times are not for comparison with others.
+Two settings of each direction: one in which our kernel is slowest compared with FlashAttention-4, and one more. One
+pass is counted after another has warmed up. The profiler runs each kernel of it many times, a few counters at a time,
+and empties the caches before each, so its times are not for comparison with others.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def run(name: str, setting: Mapping) -> None:
 
 
 def profile(name: str, index: int, folder: Path) -> dict:
-    """The counters of one pass of a backend, of the kernel of it that takes longest, and where that kernel's warps stood."""
+    """The counters of one pass of a backend, of its longest kernel, and the samples of that kernel's warps."""
     report = folder / f"{name}_{index}.ncu-rep"
     counters = ",".join([*COUNTERS.values(), *STALLED.values()])
     command = ["ncu", "--profile-from-start", "off", "--clock-control", "none", "--section", "SourceCounters"]

@@ -72,7 +72,7 @@ def inputs(N: int, seed: int = 0, heads: tuple[int, int] = (H, H), width: int = 
 
 
 def tokens_of(rank: int, P: int, N: int, order: str) -> Tensor:
-    """Which tokens a share holds."""
+    """The tokens of a share."""
     return torch.cat([torch.arange(start, stop) for start, stop in flashlearn.ring.shares(N, P, order)[rank]])
 
 
@@ -130,7 +130,7 @@ class Mark:
 
 
 def synchronize() -> None:
-    """Until the GPU has nothing left to do."""
+    """Wait for the GPU."""
     if not CPU:
         torch.cuda.synchronize()
 
@@ -141,7 +141,7 @@ def allocated(peak: bool = False) -> int:
 
 
 def forget() -> None:
-    """Give back what is not in use, and begin a new peak."""
+    """Release unused memory, and begin a new peak."""
     if not CPU:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()

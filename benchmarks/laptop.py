@@ -1,4 +1,4 @@
-"""What matters on a laptop: how long every notebook takes to run and check, and every picture to redraw a step.
+"""Times on a laptop: to run and check every notebook, and to redraw a step of every picture.
 
     python benchmarks/laptop.py                               all, about five minutes, and flashlearn/measurements/laptop.json
     python benchmarks/laptop.py notebooks/03*.ipynb --parts notebooks       some
@@ -109,7 +109,7 @@ def notebook_line(row: dict) -> str:
 
 
 def bounds_missed(results: dict) -> list[str]:
-    """What failed or took longer than it may."""
+    """Failures, and times above their bounds."""
     rows = results["notebooks"]
     missed = [f"{row['notebook']} failed" for row in rows if not row["passed"]]
     over = sum(row["seconds"] for row in rows) - ALL_NOTEBOOKS

@@ -1,4 +1,4 @@
-"""What all benchmarks share: where and of what a record is made, how it is written and read, and their arguments."""
+"""Shared by all benchmarks: provenance, reading and writing of records, and arguments."""
 
 from __future__ import annotations
 

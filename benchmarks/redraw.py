@@ -1,4 +1,4 @@
-"""How long it takes to redraw one step: the time between moving a slider and the new picture.
+"""The time to redraw one step: from moving a slider to the new picture.
 
 Pictures with steps from notebooks 01 to 15, as the stepper paints them (figure, PNG and all). The bound is 100 ms a step,
 and 150 ms for two panels of tiles. CPU time: painting is work of one core, and other programs do not count.

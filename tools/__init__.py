@@ -1,1 +1,1 @@
-"""What `make` runs, and what makes parts of the README."""
+"""The commands of `make`, and of parts of the README."""

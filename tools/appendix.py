@@ -36,7 +36,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def filled(text: str) -> str:
-    """The text with every table made anew; KeyError names one that nobody knows how to make."""
+    """The text with every table made anew; KeyError names an unknown one."""
     return TABLE.sub(lambda found: f"{found[1]}{found[2]}{TABLES[found[1]]()}\n", text)
 
 

@@ -106,7 +106,7 @@ def said(module: Path) -> str:
 
 
 def documents() -> dict[Path, str]:
-    """What docs/ should hold."""
+    """The files that docs/ should have."""
     found = layers(ROOT / "flashlearn")
     order = [room for layer in found for room in layer]
     lines = [line for room in order for line in listed(ROOT / "flashlearn" / room)]

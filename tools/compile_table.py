@@ -70,7 +70,7 @@ Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled],
 
 
 def compiled(cases: Iterable[Case], *, jobs: int = 2, triton: str | None = None) -> Iterator[tuple[Case, Kernels]]:
-    """What becomes of each case, in `jobs` processes, which compile, by the Triton in the folder `triton`, if given."""
+    """Each case compiled, in `jobs` processes, by the Triton in the folder `triton`, if given."""
     by_gpu = itertools.groupby(sorted(cases), key=lambda case: case.gpu)
     chunks = [list(group) for _, group in by_gpu]
     pieces = max(1, -(-2 * jobs // max(len(chunks), 1)))  # two turns for every process: they end at about the same time
@@ -188,7 +188,7 @@ def is_recorded(recorded: dict, case: Case) -> bool:
 
 
 def worse(recorded: dict, found: Iterable[tuple[Case, Kernels]]) -> list[str]:
-    """What is worse than recorded: another kernel, or one that spills more; of cases that are in the table."""
+    """The regressions: another kernel than recorded, or one that spills more; of cases that are in the table."""
     lines = []
     for case, kernels in found:
         if not is_recorded(recorded, case):

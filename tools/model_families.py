@@ -115,7 +115,7 @@ class NotBuilt(Exception):
 
 
 class Row(NamedTuple):
-    """What came of one class of a family: "equal", "rejected", "not built" or "WRONG"; and why."""
+    """The result of one class of a family: "equal", "rejected", "not built" or "WRONG"; and why."""
 
     family: str
     head: str
@@ -153,7 +153,10 @@ def smaller(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def tiny(family: str, name: str) -> Callable[[str], PreTrainedModel]:
-    """What makes the class `name` with an attention, always with the same random weights. NotBuilt if eager is not possible."""
+    """A function that makes the class `name` with an attention, always with the same random weights.
+
+    NotBuilt if eager is not possible.
+    """
     model_class = getattr(transformers, name)
     config_class = CONFIG_MAPPING[family]
     if not issubclass(config_class, model_class.config_class):  # of a family of several models, the class for text

@@ -32,7 +32,7 @@ def cleared(text: str) -> str:
 
 
 def mark(text: str) -> str:
-    """What tells two versions apart: the text of the cells, however often they were run."""
+    """The mark of a version: the text of the cells, however often they were run."""
     try:
         cells = json.loads(text)["cells"]
         text = json.dumps([(cell["cell_type"], "".join(cell["source"])) for cell in cells])

@@ -4,8 +4,8 @@
     python tools/pins.py --all      those too: what the weekly job of CI tries
     python tools/pins.py --no-run   move the pins only
 
-pip resolves them, as for a first installation on this machine, without installing. Pins that this machine does not ask
-for (another system's, those of CUDA) stay, and are named. The exit status is that of what was run.
+pip resolves them, as for a first installation on this machine, without installing. Pins that this machine does not need
+(another system's, those of CUDA) stay, and are named. The exit status is that of the commands.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draw what the README shows: docs/tiling.png, a recorded run of both versions, and the badges in docs/badges.
+"""Draw the pictures of the README: docs/tiling.png, a recorded run of both versions, and the badges in docs/badges.
 
 python tools/readme_picture.py
 """

@@ -1,1 +1,1 @@
-"""What `gpu_attention.py` is made of: the backends, what is measured of them, and the tables and targets."""
+"""The parts of `gpu_attention.py`: the backends, their measurements, and the tables and targets."""

@@ -125,7 +125,7 @@ def reference(q: Tensor, k: Tensor, v: Tensor, do: Tensor, causal: bool) -> list
 
 
 def check(names: Sequence[str], got: Sequence[Tensor], want: Sequence[Tensor], dtype: str) -> None:
-    """Reject to time what is wrong."""
+    """Do not time wrong results."""
     for name, g, w in zip(names, got, want, strict=True):
         error = ((g.float() - w).norm() / w.norm()).item()
         if not error < BOUND[dtype]:
@@ -149,8 +149,8 @@ def median_ms(call: Callable) -> float:
 def sustained_ms(call: Callable) -> float:
     """The same at sustained clocks: after call upon call the GPU has lowered its clock to keep to its power.
 
-    An H100 does so in two to four steps, 25 to 70 ms after it began, later where a kernel draws less. Calls counted on both
-    sides of a step would tell which came first.
+    An H100 does so in two to four steps, 25 to 70 ms after it began, later where a kernel draws less. Calls on both
+    sides of a step would measure the time of the step.
     """
     call()
     for _ in range(int(WARM / event_ms(call)) + 1):
@@ -159,7 +159,7 @@ def sustained_ms(call: Callable) -> float:
 
 
 def flushed_ms(call: Callable, calls: int) -> float:
-    """Median milliseconds of so many calls, one after the other, the L2 cache flushed before each."""
+    """Median milliseconds of some calls, one after another, the L2 cache flushed before each."""
     from triton.runtime import driver
 
     cache = driver.active.get_empty_cache_for_benchmark()
@@ -332,7 +332,7 @@ def rates(row: dict, names: Sequence[str]) -> dict:
 
 
 def shortened(number: float) -> float:
-    """Five digits: more than a clock gives."""
+    """Five digits: more than the clock's precision."""
     return float(f"{number:.5g}")
 
 

@@ -1,4 +1,4 @@
-"""What the JSON says: tables with ratios to each peer, and every target with "met", or "MISSED" by how much and where.
+"""The JSON as tables with ratios to each peer, and every target with "met", or "MISSED" by how much and where.
 
 A ratio is above 1 where ours is better. Two dtypes, both directions and every N count; a target of which not all
 settings were measured, and none is missed, is "open".

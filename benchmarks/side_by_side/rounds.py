@@ -41,9 +41,8 @@ def listings(page: str) -> list[list[Instruction]]:
 
 
 def stands(kernel: Sequence[Instruction]) -> dict[str, float]:
-    """{kind of instruction: part of the samples in the rounds, ..., "of all samples": part of all samples that are of rounds}.
-
-    A round is one passage of an innermost loop with products in it, whichever warps run it.
+    """{kind of instruction: part of the samples in iterations, ..., "of all samples": part of all samples that are in
+    iterations}. An iteration is one of an innermost loop with products, whichever warps run it.
     """
     found = dict.fromkeys([*KINDS, REST], 0)
     for index in set().union(*rounds(kernel)):

@@ -4,7 +4,7 @@
     hint("03.merge")  # the first of three; called again, the next
     check("03.merge", merge)
 
-Tasks, hints, tests and known mistakes of a notebook are in its folder of `flashlearn/course`. Here is what works on them:
+Tasks, hints, tests and known mistakes of a notebook are in its folder of `flashlearn/course`. The modules here:
 
 checking     what a notebook calls: `check`, `hint`, `lines`, and all exercises
 assessment   an exercise, its cases, and how an answer is graded: the cause of what is wrong

@@ -1,9 +1,13 @@
-"""How an exercise is graded: every case is run, and of a wrong answer the cause is sought.
+"""Grade an exercise: run every case, and find the cause of a wrong answer.
 
-A hint belongs to the cause, not to the case. What is said about a wrong answer is the first of these that there is:
-the known mistake that gives the same wrong numbers; the first question of `causes` that it gets wrong; a known mistake
-that gives NaN, infinities or an error in the same places; what it raised, with its line; what its results have in
-common with the right ones; and the hint of the first case that fails.
+A hint belongs to the cause, not to the case. The report on a wrong answer has the first that applies of these:
+
+1. the known mistake that gives the same wrong numbers;
+2. the first question of `causes` that it gets wrong;
+3. a known mistake that gives NaN, infinities or an error in the same places;
+4. the error that it raised, with its line;
+5. the relation of its results to the right ones;
+6. the hint of the first case that fails.
 """
 
 from __future__ import annotations
@@ -37,7 +41,7 @@ class Case:
     """One test: `compare(function)` returns (got, expected), numbers or tensors or tuples of them.
 
     It passes if shapes agree and no entry differs by more than `tolerance` (NaN and infinities must match). The first
-    case of an exercise is the plain one; each of the others adds one difficulty, and `hint` is about that.
+    case of an exercise is the plain one; each of the others adds one difficulty, and `hint` is about it.
     """
 
     name: str
@@ -104,7 +108,7 @@ class Exercise:
 
 
 def unlimited(action: Callable[[], T], otherwise: T) -> T:
-    """What `action` returns, however long it takes."""
+    """The result of `action`, without a limit of time."""
     return action()
 
 
@@ -118,8 +122,8 @@ def grade(
     """Run every case; a stub that raises NotImplementedError in all of them is not attempted.
 
     With `own_work` an answer fails where it calls a function that does the whole task, of PyTorch or of this package.
-    Without it, such an answer passes with a remark. `limited(action, otherwise)` gives what `action` returns, or
-    `otherwise` if that takes too long: it limits each case, and the search for the cause of what is wrong.
+    Without it, such an answer passes with a remark. `limited(action, otherwise)` returns the result of `action`, or
+    `otherwise` if that takes too long. It limits each case, and the search for the cause.
     """
     if not callable(function):
         raise TypeError(f"expected a function for exercise {exercise.name}, got {type(function).__name__}")
@@ -142,13 +146,13 @@ def grade(
 
 
 def _forbidden(outcome: Outcome, names: tuple[str, ...]) -> Outcome:
-    """What becomes of an outcome where these may not be called: what was right is not any more."""
+    """The outcome where these may not be called: a right one becomes wrong."""
     problem = ByTheLibrary(f"expected the steps in your own code, got a call of {' and '.join(names)}")
     return Outcome(problem, False, problem.detail) if outcome.passed else outcome
 
 
 def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: list[Outcome]) -> Report:
-    """The report on a wrong answer: the first that there is to say, in the order of this module's docstring."""
+    """The report on a wrong answer, in the order of this module's docstring."""
     report = functools.partial(Report, exercise.name)
     known, firm = _mistakes(exercise, outcomes)
     if firm and known:
@@ -181,7 +185,7 @@ def _with_hint(exercise: Exercise, rows: Rows, at: int) -> Rows:
 
 
 def _hinted(exercise: Exercise, rows: Rows, outcomes: list[Outcome], plain: bool = False) -> Rows:
-    """The rows, with a hint at the first that fails, which is about what its case adds to the plain one.
+    """The rows, with a hint at the first that fails: it is about the difficulty of its case.
 
     There is none if the plain case fails, unless there is nothing else to say. There is none either if the case is
     about the last digits, by its tolerance, and more is wrong than these.
@@ -198,7 +202,7 @@ def _digits(error: float) -> str:
 
 
 class Outcome(NamedTuple):
-    """What came back in one case: a value or the exception that was raised, and whether it is right."""
+    """The outcome of one case: a value or the exception that was raised, and whether it is right."""
 
     got: Any
     passed: bool
@@ -240,14 +244,14 @@ _run_known = functools.lru_cache(maxsize=4096)(_run)  # a known mistake does the
 
 
 def _mistakes(exercise: Exercise, outcomes: list[Outcome]) -> tuple[tuple[str, ...], bool]:
-    """The known mistakes with the same results, and whether some wrong number shows them, not NaN, infinities and errors alone."""
+    """The known mistakes with the same results, and whether a finite wrong number shows them."""
     shown = [mistake.what for mistake in exercise.mistakes if _shows(mistake, exercise.cases, outcomes)]
     firm = any(not outcome.passed and _wrong_number(outcome.got, outcome.expected) for outcome in outcomes)
     return tuple(dict.fromkeys(shown)), firm
 
 
 def _shows(mistake: Answer, cases: tuple[Case, ...], outcomes: list[Outcome]) -> bool:
-    """Whether the mistake fails the same cases with the same results; not if all it does is to raise."""
+    """Whether the mistake fails the same cases with the same results; not if it only raises."""
     if all(isinstance(outcome.got, BaseException) for outcome in outcomes):
         return False
     for case, outcome in zip(cases, outcomes, strict=True):
@@ -260,7 +264,7 @@ def _shows(mistake: Answer, cases: tuple[Case, ...], outcomes: list[Outcome]) ->
 
 
 def _farther(other: Any, outcome: Outcome) -> bool:
-    """Whether the two are no nearer to each other than to what is right, as are results that are rounded differently."""
+    """Whether the two are no nearer to each other than to the right results, as with different rounding."""
     between, error = relative_error(other, outcome.got), relative_error(outcome.got, outcome.expected)
     return math.isfinite(error) and math.isfinite(between) and between > 0.5 * error
 
@@ -278,7 +282,7 @@ def _wrong_number(got: Any, expected: Any) -> bool:
 
 
 def _ask(cause: Cause, function: Callable) -> str:
-    """What the answer gets wrong by this question; nothing if it raises."""
+    """The finding of this question about the answer; nothing if it raises."""
     with torch.random.fork_rng(devices=()), np.errstate(all="ignore"):
         torch.default_generator.manual_seed(0)
         try:
@@ -288,7 +292,7 @@ def _ask(cause: Cause, function: Callable) -> str:
 
 
 def _raised(rows: Rows, outcomes: list[Outcome]) -> tuple[Note, ...]:
-    """What was raised, each error once, and in which tests if not in all."""
+    """The errors raised, each once, and the tests in which, if not in all."""
     found: dict[tuple[str, type, str], tuple[str, list[str]]] = {}
     for row, outcome in zip(rows, outcomes, strict=True):
         if isinstance(outcome.got, BaseException):
@@ -307,7 +311,7 @@ def _raised(rows: Rows, outcomes: list[Outcome]) -> tuple[Note, ...]:
 
 
 def _coarse(outcomes: list[Outcome]) -> float:
-    """The largest error as a share of its tensor, if all that fail are right to two digits or more; 0 if not."""
+    """The largest error as a part of its tensor, if all that fail are right to two digits or more; 0 if not."""
     wrong = [outcome for outcome in outcomes if not outcome.passed]
     if not all(isinstance(outcome.expected, torch.Tensor | tuple | list) for outcome in wrong):
         return 0.0
@@ -326,7 +330,7 @@ def _rounded(exercise: Exercise, outcomes: list[Outcome]) -> int | None:
 
 
 def _seen(exercise: Exercise, outcomes: list[Outcome]) -> tuple[Note, ...]:
-    """What the wrong results have in common with the right ones: of all tests that fail, or of the first."""
+    """The relation of the wrong results to the right ones: of all tests that fail, or of the first."""
     wrong = [
         (case.name, compare(outcome.got, outcome.expected, exercise.values, case.tolerance))
         for case, outcome in zip(exercise.cases, outcomes, strict=True)
@@ -344,7 +348,7 @@ def _float64(*values: Any) -> tuple[torch.Tensor, ...]:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions if they say the same."""
+    """Whether two answers are the same up to rounding, 1e-5 of their size; exceptions if they have the same text."""
     if isinstance(a, BaseException) or isinstance(b, BaseException):
         return type(a) is type(b) and str(a) == str(b)
     if isinstance(a, tuple | list) and isinstance(b, tuple | list):
@@ -374,7 +378,7 @@ def largest_error(got: Any, expected: Any) -> float:
 
 
 def relative_error(got: Any, expected: Any) -> float:
-    """The largest error of a value as a share of its largest entry; infinite where it is no matter of digits."""
+    """The largest error of a value as a part of its largest entry; infinite where it is no matter of digits."""
     if isinstance(expected, tuple | list):
         same_kind = isinstance(got, tuple | list) and len(got) == len(expected)
         return max(map(relative_error, got, expected), default=0.0) if same_kind else INF

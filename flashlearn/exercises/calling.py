@@ -30,7 +30,7 @@ class ByTheLibrary(WrongWay):
 
 
 class Called:
-    """`function`, watched at every call. All else that it has, `run_there` for one, is reached as before."""
+    """`function`, watched at every call. Its other attributes, such as `run_there`, are available as before."""
 
     def __init__(self, function: Callable, solution: Callable, writes: Sequence[str] = (), library: Sequence[str] = ()):
         """`writes` names the inputs that the task has overwritten, `library` the functions that do the whole task."""
@@ -64,9 +64,8 @@ class Called:
 
 
 def _content(value: Any) -> Any:
-    """What a value holds, to be compared later: shapes and bytes of tensors, also of those in lists and tuples.
-
-    The bytes are read from memory, by no operation of PyTorch: `watched` must not take it for one of the answer's.
+    """The contents of a value, to be compared later: shapes and bytes of tensors, also of those in lists and tuples.
+    The bytes are read from memory, without an operation of PyTorch, which `watched` would take for one of the answer's.
     """
     if isinstance(value, torch.Tensor):
         memory = value.untyped_storage().cpu()

@@ -1,4 +1,4 @@
-"""All exercises of the course, and what a notebook does with them: `check`, `hint` and `lines`."""
+"""All exercises of the course, and `check`, `hint` and `lines` for notebooks."""
 
 import difflib
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from flashlearn.exercises.report import Hint, Report, leave
 
 
 def _exercises(notebook: str) -> Iterator[Exercise]:
-    """The exercises of a notebook, with their known mistakes and what may have caused others."""
+    """The exercises of a notebook, with their known mistakes and causes of others."""
     folder = f"flashlearn.course.{notebook}"
     causes = import_module(f"{folder}.causes").CAUSES
     for exercise in import_module(f"{folder}.exercises").EXERCISES:
@@ -32,14 +32,13 @@ _hints_shown: dict[str, int] = {}  # of each exercise, since Python started
 
 
 def check(name: str, function) -> Report:
-    """Grade `function` as an answer to the exercise `name`, "03.merge" or "online_softmax.merge": a table of tests, and what is wrong, where that shows.
-
-    If the answer gives what a well-known mistake gives, the report says which; an error comes with the line of the answer.
-    An answer that overwrites its inputs fails, unless that is the task; one that calls a function that does the
-    whole task, torch.softmax for one, passes with a remark.
-    A stub that still raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here. Where lines
-    are to be put in order, the letters will do in place of a function: `check("03.order", "CAB")`. The steps of a long
-    exercise are checked by their numbers: "12.kernel.1" wants less than "12.kernel".
+    """Grade `function` as an answer to the exercise `name`, "03.merge" or "online_softmax.merge": a table of tests, and
+    the cause of a wrong result, where it is found. If the answer gives the results of a known mistake, the report names
+    it; an error comes with the line of the answer. An answer that overwrites its inputs fails, unless that is the task;
+    one that calls a function that does the whole task, torch.softmax for one, passes with a remark. A stub that still
+    raises `NotImplementedError` is "not attempted". Nothing that `function` does raises here. Where lines are to be put
+    in order, the letters will do in place of a function: `check("03.order", "CAB")`. The steps of a long exercise are
+    checked by their numbers: "12.kernel.1" requires less than "12.kernel".
     """
     exercise = _exercise(name)
     answer = as_function(function) if isinstance(exercise, Ordering) else function
@@ -50,7 +49,7 @@ def check(name: str, function) -> Report:
 
 
 def lines(name: str) -> Lines:
-    """The lines that the exercise `name` asks to put in order, and the program that they belong to."""
+    """The lines of the exercise `name` that are to be put in order, and their program."""
     exercise = _exercise(name)
     if not isinstance(exercise, Ordering):
         names = ", ".join(one.name for one in EXERCISES.values() if isinstance(one, Ordering))

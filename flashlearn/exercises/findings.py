@@ -1,6 +1,7 @@
-"""What wrong results have in common with the right ones: a factor, a sign, a transpose, a few rows, NaN.
+"""The relation of wrong results to the right ones: a factor, a sign, a transpose, a few rows, NaN.
 
-A finding is a sentence that is true of the result, whatever the reason; it names the reason as far as the result shows it.
+A finding is a sentence that is true of the result, whatever its cause. It names the cause as far as the result shows
+it.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ INF = float("inf")
 
 
 def compare(got: Any, expected: Any, names: tuple[str, ...] = (), tolerance: float = 1e-6) -> str:
-    """What there is to say about `got`, empty if nothing.
-
-    `names` are those of the values, if there are several. Up to `tolerance`, that of the case, a number is right.
+    """The finding about `got`, empty if there is none. `names` are those of the values, if there are several. A number
+    is right up to `tolerance`, that of the case.
     """
     if isinstance(expected, tuple | list):
         return _several(got, expected, names, tolerance)
@@ -37,7 +37,7 @@ def compare(got: Any, expected: Any, names: tuple[str, ...] = (), tolerance: flo
 
 
 def _several(got: Any, expected: tuple | list, names: tuple[str, ...], tolerance: float) -> str:
-    """Of several values: how many came, whether the order is right, and what is wrong with the first that is wrong."""
+    """For several values: how many came, whether the order is right, and the finding about the first wrong one."""
     count = f"{len(expected)} values" + (f", {' and '.join(names)}," if len(names) == len(expected) else "")
     if not isinstance(got, tuple | list):
         return f"{count} must be returned, in a tuple, and {'None' if got is None else 'only one'} came back"
@@ -207,7 +207,7 @@ def _elsewhere(g: Tensor, e: Tensor) -> str:
 
 
 def _factor_a_row(g: Tensor, e: Tensor) -> str:
-    """Each row a multiple of what it should be: what is divided out of a row, or is one number for each, is wrong."""
+    """Each row is a multiple of the right one: a factor of each row is wrong."""
     if g.ndim < 2 or g.shape[-1] < 2 or not g.isfinite().all() or not (e != 0).any(-1).all():
         return ""
     ratio = (g * e).sum(-1, keepdim=True) / (e * e).sum(-1, keepdim=True)

@@ -1,4 +1,4 @@
-"""Which formula a result follows: the right one up to a factor, or one of several that are close to it."""
+"""The formula that a result follows: the right one up to a factor, or one of several that are close to it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from torch import Tensor
 
 
 def follows(got: Tensor, candidates: Mapping[str, Tensor], right: str, value: Tensor) -> str:
-    """What `got` is, if it is one of the candidates or a multiple of one; `value` is that of the formula `right`.
-
-    The name of a candidate is its formula, and after a | what there is to say about it.
+    """A sentence on `got`, if it is one of the candidates or a multiple of one; `value` is that of the formula `right`.
+    The name of a candidate is its formula, and after a | a remark.
     """
     for name, candidate in {right: value, **candidates}.items():
         factor = multiple(got, candidate)
@@ -55,7 +54,7 @@ def normal(*shape: int, seed: int | None = None) -> Tensor:
 
 
 def normals(*shapes: tuple[int, ...], seed: int) -> list[Tensor]:
-    """Tensors of random numbers in float64, one after the other from one generator."""
+    """Tensors of random numbers in float64, one after another from one generator."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
 

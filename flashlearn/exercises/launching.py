@@ -5,9 +5,9 @@ launched(kernel, grid, {...}, *args)  an answer that is a kernel, with or withou
 recorded(function, x)                 an answer that launches kernels itself
 compiles(kernel, {"q_ptr": "*fp16", ...}, {"D": 64, "BLOCK_M": 64})    for a GPU that need not be there
 
-In Triton's interpreter the recorder watches every launch: an address outside of the tensors and two programs that meet in
-an element become errors. Compiled kernels run as they are, without steps. Errors come without the interpreter's wrapping;
-a stub raises NotImplementedError.
+In Triton's interpreter the recorder watches every launch. An address outside of the tensors and two programs that
+access the same element become errors. Compiled kernels run as they are, without steps. Errors come without the
+interpreter's wrapping; a stub raises NotImplementedError.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _transposed() -> Iterator[list[tuple[int, ...]]]:
 
 @contextmanager
 def _plain_errors() -> Iterator[None]:
-    """What the interpreter raises inside comes without its wrapping, and NumPy, by which it computes, warns of nothing."""
+    """Errors of the interpreter inside come without its wrapping, and NumPy's warnings are off."""
     from triton.runtime.errors import InterpreterError
 
     try:
@@ -89,7 +89,7 @@ def _plain_errors() -> Iterator[None]:
 
 
 def _on_gpu(kernel: Any, grid: tuple[int, ...], args: Sequence[Any], options: dict[str, Any]) -> Any:
-    """Launch a compiled kernel on copies of the tensors, which then take the results; what the launch returns."""
+    """Launch a compiled kernel on copies of the tensors and copy the results back; returns the result of the launch."""
     there = [arg.cuda() if isinstance(arg, torch.Tensor) else arg for arg in args]
     ran = kernel[grid](*there, **options)
     for arg, moved in zip(args, there, strict=True):
@@ -224,7 +224,7 @@ def traffic(steps: Sequence[Step]) -> tuple[float, float]:
 
 
 class Run(NamedTuple):
-    """What an answer did: the steps of its kernels, what it returned, its input, and what its kernels were given."""
+    """A run of an answer: the steps of its kernels, its result, its input, and the arguments of its kernels."""
 
     steps: list[Step]
     output: torch.Tensor
@@ -239,7 +239,7 @@ class Run(NamedTuple):
 
 
 def recorded(function: Any, x: torch.Tensor, *args: Any) -> Run:
-    """What `function(x, *args)` did with a copy of x of its own; RuntimeError if it launched no kernel."""
+    """The run of `function(x, *args)` with a copy of x; RuntimeError if it launched no kernel."""
     steps, *rest = _recorded(function, x, *args)
     return Run(record(steps), *rest)  # again: steps that come from elsewhere do not know their run
 

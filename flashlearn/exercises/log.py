@@ -47,7 +47,7 @@ def write(name: str, line: dict[str, Any]) -> str:
 
 
 def _load(name: str) -> tuple[list[dict[str, Any]], str]:
-    """The lines of a file, and what could not be read, or ""."""
+    """The lines of a file, and the reason why it could not be read, or ""."""
     lines, broken = [], 0
     try:
         texts = (folder() / name).read_bytes().splitlines()
@@ -73,7 +73,7 @@ def read(name: str) -> list[dict[str, Any]]:
 
 
 def problem(name: str) -> str:
-    """What of a file cannot be read, or ""."""
+    """The reason why a file cannot be read, or ""."""
     return _load(name)[1]
 
 

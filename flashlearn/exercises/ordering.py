@@ -149,7 +149,7 @@ class Puzzle:
 
     @property
     def mistakes(self) -> tuple[Answer, ...]:
-        """One for each decoy, instead of the line that it is taken for."""
+        """One for each decoy, in place of the line that it imitates."""
         return tuple(
             Answer(decoy.id, "known", decoy.what, functools.partial(self._with, number), decoy.case)
             for number, decoy in enumerate(self.decoys)
@@ -220,7 +220,7 @@ class Lines:
 
 
 def as_function(answer: Any) -> Any:
-    """An answer that is a text or a list of texts as a function that returns it; anything else as it is."""
+    """A text or a list of texts as a function that returns it; anything else as it is."""
     return (lambda: answer) if isinstance(answer, str) or _texts(answer) else answer
 
 

@@ -1,7 +1,8 @@
 """`predict`: questions before the cell that answers them.
 
-While the notebook runs they are a widget (flashlearn.show.quiz), which keeps a choice (log.py) before it shows what is
-right. What is stored is the same whatever was chosen: text, HTML for a code host, and data for the page and the deck.
+While the notebook runs they are a widget (flashlearn.show.quiz), which keeps a choice (log.py) before it shows the
+answer. The stored output is the same whatever was chosen: text, HTML for a code host, and data for the page and the
+deck.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def has_kernel() -> bool:
 
 
 def feedback(question: Question, choice: str) -> dict[str, Any]:
-    """What question.js shows after a choice: its index, that of the right one, the belief behind each, and why."""
+    """The feedback for question.js: the index of the choice and of the right one, the belief behind each, and why."""
     return {
         "chosen": question.choices.index(choice),
         "right": question.choices.index(question.right),

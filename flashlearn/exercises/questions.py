@@ -1,4 +1,4 @@
-"""Questions before the cell that answers them, with what each wrong choice would mean.
+"""Questions before the cell that answers them, with the belief behind each wrong choice.
 
     from flashlearn.exercises import predict
     predict("03.wrong")
@@ -12,8 +12,9 @@ They are in `flashlearn/course/NAME/questions.md`, a heading each:
     Why: one sentence, said once the reader has chosen.
     Cell: the id of the code cell that shows the answer, in the same notebook
 
-The last part of a wrong choice says where people really say so: the id of a known mistake, or `myth.ID` of
-`flashlearn/course/myths.md`. Questions on earlier notebooks are called `recall.NAME`, and have `Notebook: NAME` for a cell.
+The last part of a wrong choice is the source of the belief: the id of a known mistake, or `myth.ID` of
+`flashlearn/course/myths.md`. Questions on earlier notebooks are called `recall.NAME`, and have `Notebook: NAME` for a
+cell.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a reader explains in a sentence, ours for comparison, and the points that it should make."""
+    """A task to explain in a sentence, ours for comparison, and the points that it should make."""
 
     id: str
     text: str
@@ -112,7 +113,10 @@ def read(text: str, notebook: str) -> Iterator[Question]:
 
 
 def sentences(text: str, notebook: str) -> Iterator[Sentence]:
-    """What a file asks to explain. ValueError names the task that lacks its text, or has a line of no known form."""
+    """The tasks of a file to explain something.
+
+    ValueError names the task that lacks its text, or has a line of no known form.
+    """
     for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
         name, *lines = filter(None, map(str.strip, part.splitlines()))
         model = [line.removeprefix("Model: ") for line in lines if line.startswith("Model: ")]

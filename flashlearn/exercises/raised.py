@@ -1,4 +1,4 @@
-"""What an answer raised, in plain words (raised.toml), with the line of the answer that raised it."""
+"""The error of an answer, in plain words (raised.toml), with the line of the answer that raised it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KEEP = ". A sum or maximum over a dimension drops it: keepdim=True or [..., None
 
 
 class Raised(NamedTuple):
-    """What was raised: the error in one line, the line of the answer, and what it means, where that is known."""
+    """An error: its text in one line, the line of the answer, and its meaning, where that is known."""
 
     error: str
     line: str
@@ -39,7 +39,7 @@ def explain(problem: BaseException) -> Raised:
 
 
 def in_plain_words(message: str, line: str) -> str:
-    """What the message means, empty if that is not known; `line` is empty if the check itself raised it."""
+    """The meaning of the message, empty if it is not known; `line` is empty if the check itself raised it."""
     meanings = _meanings()
     for pattern, meaning in (meanings["answers"] if line else meanings["checks"] | meanings["answers"]).items():
         if found := re.search(pattern, message):
@@ -75,7 +75,7 @@ def own_line(problem: BaseException) -> str:
 
 
 def by_the_check(problem: BaseException) -> bool:
-    """Whether a check says so of what came back, in words of its own, and the answer raised nothing."""
+    """Whether the check raised it about the result, and the answer raised nothing."""
     frames = traceback.extract_tb(problem.__traceback__)
     ours = bool(frames) and Path(frames[-1].filename).parent == Path(__file__).parent
     return ours and str(problem).startswith("expected ")

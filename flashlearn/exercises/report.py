@@ -1,4 +1,4 @@
-"""What `check` and `hint` show, and what is left in a file for a grading run (`flashlearn.grading`).
+"""The reports of `check` and `hint`, and the file for a grading run (`flashlearn.grading`).
 
 A grading run names the file and a token in the environment of the notebook's process. Without these nothing is written.
 """
@@ -16,7 +16,7 @@ FILE, TOKEN = "FLASHLEARN_RECORD", "FLASHLEARN_RECORD_TOKEN"
 
 
 class Row(NamedTuple):
-    """The outcome of one case: the largest error, or what went wrong; a hint if the case failed for what it tests."""
+    """The outcome of one case: the largest error, or a finding; a hint if the case failed by its own difficulty."""
 
     case: str
     passed: bool

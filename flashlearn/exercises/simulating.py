@@ -1,6 +1,7 @@
 """A kernel around an answer of notebook 15, in the simulator of barriers and buffers, and in the compiler.
 
-The functions below are Gluon's, without its decorator: `simulate` alone runs them, and gives the names their meaning.
+The functions below are written in Gluon, without its decorator. Only `simulate` runs them and gives the names their
+meaning.
 """
 
 from __future__ import annotations

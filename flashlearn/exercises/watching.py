@@ -1,12 +1,12 @@
-"""How an answer came to its result: which tensors it made on the way, and which algorithms it called.
+"""The tensors that an answer made on the way to its result, and the algorithms that it called.
 
     result, made = watched(function, *args)
 
 An exercise may require a method: block by block, or by hand. An answer is held to it by its tensors, not by its text: a
 loop over `torch.split` makes the same ones as a loop over slices.
 
-In an examination (`flashlearn.grading`) an answer is in another process, and what watches it runs there, too. Such an
-answer has two methods: `run_there(function, *args)` returns what `function(answer, *args)` returns there, and
+In an examination (`flashlearn.grading`) an answer is in another process, and code that watches it runs there, too. Such
+an answer has two methods: `run_there(function, *args)` returns what `function(answer, *args)` returns there, and
 `launch_there(kernel, args, options)` launches a kernel of ours around it.
 """
 
@@ -32,7 +32,7 @@ Operand = tuple[tuple[int, ...], int]  # the shape of a tensor, and where in its
 
 
 class WrongWay(ValueError):
-    """A result by a way that the task rules out; `detail` is what the table says of it."""
+    """A result by a way that the task rules out; `detail` is the text in the table."""
 
     detail = "not in the way that the task asks for"
 
@@ -43,7 +43,10 @@ def is_elsewhere(answer: Any) -> bool:
 
 
 def with_the_answer(function: F) -> F:
-    """Run `function(answer, *args)` in the answer's process. What it returns arrives as tuples, lists, numbers, tensors and steps."""
+    """Run `function(answer, *args)` in the answer's process.
+
+    Its result arrives as tuples, lists, numbers, tensors and steps.
+    """
 
     @functools.wraps(function)
     def run(answer: Any, *args: Any) -> Any:
@@ -109,7 +112,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
-    """What `function(*args)` returns, and the tensors made meanwhile, in order, those of autograd among them."""
+    """The result of `function(*args)`, and the tensors made meanwhile, in order, those of autograd among them."""
     result, made = _watched(function, *args)
     return result, [Made(*one) for one in made]  # of another process come tuples
 
@@ -122,7 +125,7 @@ def _watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
 
 
 def no_loop(function: Callable, few: torch.Tensor, many: torch.Tensor) -> tuple[Any, Any]:
-    """What `function` returns for `few` and for `many` numbers. WrongWay if that takes it more operations for many."""
+    """The results of `function` for `few` and for `many` numbers. WrongWay if it needs more operations for many."""
     (small, short), (large, long) = (watched(function, x.clone()) for x in (few, many))
     if len(short) != len(long):
         raise WrongWay(
@@ -146,7 +149,7 @@ class _WithoutTheFlag(TorchFunctionMode):
 
 @with_the_answer
 def without_the_flag(function: Callable, *args: Any) -> Any:
-    """What `function(*args)` returns; WrongWay where it has PyTorch share heads, by enable_gqa=True."""
+    """The result of `function(*args)`; WrongWay where PyTorch shares heads by enable_gqa=True."""
     with _WithoutTheFlag():
         return function(*args)
 
@@ -180,7 +183,8 @@ class _Algorithms(_Mode):
 
 @with_the_answer
 def by_the_library(function: Callable, *args: Any) -> tuple[Any, tuple[str, ...]]:
-    """What `function(*args)` returns, and the names of the algorithms it called, of PyTorch (`LIBRARY`) and of this package.
+    """The result of `function(*args)`, and the names of the algorithms it called, of PyTorch (`LIBRARY`) and of this
+    package.
 
     Operations of PyTorch are recorded below every spelling, torch.softmax, x.softmax or nn.Softmax. A thread of the answer's
     own is not recorded.

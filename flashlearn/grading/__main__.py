@@ -45,7 +45,7 @@ AFTER_A_SEPARATOR = re.compile(r"""(?s)(?<=.)([;|\t\r\n][\s"']*)([=+\-@＝＋－
 
 
 class Grade(NamedTuple):
-    """One line of the table: what one notebook's check of one exercise said."""
+    """One line of the table: the result of one notebook's check of one exercise."""
 
     notebook: str
     exercise: str
@@ -58,7 +58,8 @@ class Grade(NamedTuple):
 def grade_notebook(
     path: Path, timeout: int = 120, memory: float = 4.0, *, strict: bool = False, own_work: bool = False
 ) -> list[Grade]:
-    """Run the notebook and read what its checks left; if `strict`, grade the functions that it passes to them instead.
+    """Run the notebook and read the record of its checks; if `strict`, grade the functions that it passes to them
+    instead.
 
     A cell that takes longer than `timeout` seconds is interrupted. `memory` is in GB, of data in any process of the
     notebook. With `strict` and `own_work` a function fails where it calls one that does the whole task.

@@ -38,12 +38,12 @@ def read_choice(question: Question) -> str | None:
 
 
 def belief(question: Question, choice: str) -> str:
-    """What a reader may be thinking who makes this wrong choice."""
+    """The belief behind this wrong choice."""
     return question.beliefs[choice].rstrip(".")
 
 
 def feedback(question: Question, choice: str) -> str:
-    """What is said after a choice."""
+    """The feedback after a choice."""
     if choice == question.right:
         return f"Right. {question.why}"
     return (

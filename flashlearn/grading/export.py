@@ -113,7 +113,7 @@ def _moodle_essay(task: Sentence, points: float) -> ElementTree.Element:
 
 
 def _moodle_asked(kind: str, question: Asked, points: float, why: str) -> ElementTree.Element:
-    """What all kinds of questions have."""
+    """The parts of every kind of question."""
     element = ElementTree.Element("question", type=kind)
     _text(ElementTree.SubElement(element, "name"), question.name)
     _text(ElementTree.SubElement(element, "questiontext", format="plain_text"), question.text)

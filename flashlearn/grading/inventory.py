@@ -105,7 +105,7 @@ def beliefs(answers: Answers) -> dict[str, str]:
 
 
 def right(answers: Answers) -> int:
-    """How many answers are right."""
+    """The number of right answers."""
     return sum(name in ITEMS and choice == ITEMS[name].right for name, choice in answers.items())
 
 

@@ -1,4 +1,4 @@
-"""Runs the cells of a notebook in a Jupyter kernel, for what their checks leave in the record."""
+"""Runs the cells of a notebook in a Jupyter kernel, for the record of their checks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Ended(RuntimeError):
 
 
 def run_cells(sources: Sequence[str], known: dict[str, int], timeout: int, memory: int) -> tuple[list[Entry], str]:
-    """Run all cells in order, whatever fails; what the checks found, and what else went wrong, "" if nothing did.
+    """Run all cells in order, whatever fails; returns the checks' findings, and other failures, "" if there were none.
 
     A cell that takes longer than `timeout` seconds is interrupted. A kernel that ignores this is ended, as is one whose
     cells together take longer than `NOTEBOOK` times that. `memory` is in bytes.

@@ -1,4 +1,4 @@
-"""Landlock: a process of Linux gives up rights for good, for itself and all that it starts.
+"""Landlock: a process of Linux permanently gives up rights, for itself and all that it starts.
 
     fence(readable=[...], writable=[...])     files elsewhere cannot be opened
 
@@ -29,7 +29,7 @@ NETWORK, SCOPES = 4, 6  # the versions that first limit TCP, and signals to othe
 
 
 def version() -> int:
-    """Which version of Landlock there is, 0 for none."""
+    """The version of Landlock, 0 for none."""
     if sys.platform != "linux":
         return 0
     return max(0, _libc().syscall(CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION)))

@@ -1,6 +1,6 @@
 """Values between the process that grades and the one with the student's functions: numbers and tensors, never code.
 
-A message is JSON followed by bytes. It is checked before it is used, and nothing in it is executed, as unpickling would.
+A message is JSON followed by bytes. It is checked before it is used, and, unlike a pickle, nothing in it is executed.
 Tensors that share memory in a message share it again on the other side.
 """
 
@@ -162,7 +162,7 @@ class _Writer:
         return ["T", number, first, name, list(t.shape), list(t.stride())]
 
     def storages(self) -> tuple[list[list[int]], bytes]:
-        """Where each storage starts and ends, of those bytes that some tensor has, and the bytes, one after another."""
+        """The start and end of each storage, of the bytes that some tensor has, and the bytes, one after another."""
         parts = []
         for number, storage in self._storages.values():
             start, stop = self._ranges[number]
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def _key(value: Any) -> str | int | torch.dtype:
-    """A key of a dictionary, of a kind of which not many can be made that hash alike: those make a look-up slow."""
+    """A key of a dictionary, of a type for which many equal hashes cannot be made, as these make look-ups slow."""
     if not isinstance(value, str | int | torch.dtype) or (isinstance(value, int) and abs(value) >= 2**60):
         raise MessageError("expected texts, small integers or dtypes as keys")
     return value

@@ -15,7 +15,7 @@ LARGEST = 64 * 2**20  # bytes of a file that is read: the course's own notebooks
 
 
 def tests() -> dict[str, int]:
-    """How many tests every exercise has, now: an instructor may have added some."""
+    """The number of tests of every exercise, now: an instructor may have added some."""
     return {name: len(exercise.cases) for name, exercise in EXERCISES.items()} | {LAB: len(MUTANTS)}
 
 

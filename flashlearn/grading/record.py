@@ -1,4 +1,4 @@
-"""The record of a grading run: what every check in a notebook found (`flashlearn.exercises.report`)."""
+"""The record of a grading run: the findings of every check in a notebook (`flashlearn.exercises.report`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_ATTEMPTED = "not attempted"
 
 
 class Entry(NamedTuple):
-    """What one check of one exercise found."""
+    """The findings of one check of one exercise."""
 
     exercise: str
     passed: int

@@ -34,7 +34,7 @@ COUNT = 10
 
 @dataclass(frozen=True)
 class Card:
-    """Where a question is: its box, and the day on which it came there, None if unknown."""
+    """The state of a question: its box, and the day on which it came there, None if unknown."""
 
     box: int = 0
     since: date | None = None
@@ -107,7 +107,7 @@ def _answers() -> Iterator[tuple[str, bool, date | None]]:
 
 
 def _review(questions: list[Question], cards: dict[str, Card], today: date) -> tuple[int, str]:
-    """Ask, keep every answer and say what is right. Returns the exit status, and why an answer is not kept, or ""."""
+    """Ask, keep every answer and show the right one. Returns the exit status, and why an answer is not kept, or ""."""
     answered, right, trouble, status = 0, 0, "", 0
     try:
         for question, choice in ask(questions):
@@ -128,7 +128,7 @@ def _review(questions: list[Question], cards: dict[str, Card], today: date) -> t
 
 
 def _next(cards: dict[str, Card], today: date) -> str:
-    """How many questions are left, or when the next are due."""
+    """The number of questions left, or the time when the next are due."""
     days = [card.due(today) for card in cards.values()]
     left = sum(day <= today for day in days)
     first = min(days)

@@ -1,4 +1,4 @@
-"""A process for what students wrote: away from their files, limited, and ended with all that it starts."""
+"""A process for students' code: without access to their files, limited, and ended with all that it starts."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Sandbox:
         return self._process.poll() is not None
 
     def interrupt(self) -> None:
-        """What Ctrl-C does."""
+        """Interrupt it, as Ctrl-C does."""
         assert self._process.stdin
         with contextlib.suppress(OSError):  # it has just ended
             self._process.stdin.write(b"i")

@@ -1,4 +1,4 @@
-"""Stands in for the functions of the package where a student's code runs in an examination (stripped.py)."""
+"""Replacements of the package's functions where a student's code runs in an examination (stripped.py)."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def closed(name: str) -> Closed:
 
 
 def provided(name: str, args: tuple, options: dict[str, Any]) -> Any:
-    """What the process that grades computes for a function that the exercise may use."""
+    """The result of the grading process for a function that the exercise may use."""
     return request(name, args, options) if request else Closed(name)()

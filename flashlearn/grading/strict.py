@@ -1,4 +1,4 @@
-"""Grades the functions of a notebook in an examination: they run in a process of their own, and are compared here.
+"""Grades the functions of a notebook in an examination: they run in a separate process, and are compared here.
 
 The process (worker.py) gets inputs and returns numbers and tensors; expected values, tolerances and the comparison stay
 here. A function that a test passes to an answer (a softmax, a mutant of attention) runs here too.
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class OutOfTime(BaseException):
-    """Raised in whatever runs: a BaseException, which `except Exception` does not catch."""
+    """Raised in any running code: a BaseException, which `except Exception` does not catch."""
 
 
 @contextmanager
@@ -74,7 +74,7 @@ class _Again(RuntimeError):
 
 
 def grade_cells(sources: Sequence[str], timeout: int, memory: int, own_work: bool = False) -> tuple[list[Entry], str]:
-    """The outcomes of the functions that the cells submit, and what else went wrong, "" if nothing did.
+    """The outcomes of the functions that the cells submit, and other failures, "" if there were none.
 
     `timeout` is in seconds, for one cell and for all tests of one function; the notebook has `NOTEBOOK` times that.
     `memory` is in bytes. With `own_work` functions fail where they call one that does the whole task.
@@ -209,9 +209,8 @@ class Session:
         return Entry(name, passed, tests, " ".join(remark.split())[:REMARK], report.core_passed)
 
     def _limited(self, action: Callable[[], T], otherwise: T) -> T:
-        """What the action returns; after the deadline the process is ended, and the result is `otherwise`.
-
-        The process has its own deadline; this is one for what is computed here from what it returned.
+        """The result of the action; after the deadline the process is ended, and the result is `otherwise`. The process
+        has its own deadline; this one is for the computation here.
         """
         try:
             with time_limit(max(self._deadline, time.monotonic()) + GRACE + 1):
@@ -223,7 +222,7 @@ class Session:
     def _lab(self, tests: list[Answer]) -> Entry:
         """Run each test on the mutants that are left and on the right implementation, in random order.
 
-        A test that fails the right one, or that fails a mutant once and not again, counts for nothing.
+        A test that fails the right one, or that fails a mutant once and not again, does not count.
         """
         killed: set[str] = set()
         remarks = []
@@ -237,7 +236,7 @@ class Session:
         return Entry(LAB, len(killed), len(MUTANTS), next(filter(None, remarks), ""))
 
     def _failed(self, test: Answer, mutants: Sequence[Mutant]) -> tuple[list[Mutant], str]:
-        """The mutants that a test fails, and what is wrong with the test, "" if nothing is."""
+        """The mutants that a test fails, and the fault of the test, "" if it has none."""
         order: list[Mutant | None] = [*mutants, *[None] * RIGHT]
         random.SystemRandom().shuffle(order)
         failed = set()
@@ -329,7 +328,7 @@ class Session:
     # What crosses in addition to numbers and tensors
 
     def name(self, value: Any) -> Any:
-        """How a function, or a record such as a GPU, crosses."""
+        """The name by which a function, or a record such as a GPU, crosses."""
         if isinstance(value, Answer):
             return "answer", value.number
         kind = type(value)

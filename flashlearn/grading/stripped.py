@@ -1,4 +1,4 @@
-"""The package as students have it in an examination: a copy without answers.
+"""The package for students in an examination: a copy without answers.
 
 The copy has no solutions, known mistakes, causes or cases. A function of the package raises PermissionError there, unless
 a check needs it: neither its source nor its code is in the process that runs the answers.
@@ -40,7 +40,7 @@ OF_METHODS = ("property", "staticmethod", "classmethod", ".setter")  # decorator
 
 
 def stripped(folder: Path) -> Path:
-    """Put a copy of the package into the folder; where it is now."""
+    """Put a copy of the package into the folder; returns its path."""
     return shutil.copytree(_made().name + f"/{PACKAGE.name}", folder / PACKAGE.name)
 
 

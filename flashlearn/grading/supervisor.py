@@ -56,7 +56,7 @@ def limit(limits: dict[str, int]) -> None:
 
 
 def _watch(child: int) -> int:
-    """Wait for the end of the child or of the input, reaping orphans; 0, or what the child ended with."""
+    """Wait for the end of the child or of the input, reaping orphans; 0, or the child's exit status."""
     while True:
         with contextlib.suppress(ChildProcessError):
             while (ended := os.waitpid(-1, os.WNOHANG))[0]:

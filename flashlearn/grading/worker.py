@@ -2,11 +2,12 @@
 
     python -P worker.py SOCKET PACKAGE
 
-It gets inputs and returns what functions return (messages.py); it does not know what is right. It imports a copy of the
-package that has no answers (stripped.py). Of `flashlearn.exercises` there is only what a notebook needs: a `check` and a
-`run_lab` that submit a function and do not say how it was graded. PACKAGE is the package itself, which is out of reach.
+It gets inputs and returns the functions' results (messages.py); it does not have the right ones. It imports a copy of
+the package that has no answers (stripped.py). Of `flashlearn.exercises` there is only what a notebook needs: a `check`
+and a `run_lab` that submit a function and do not say how it was graded. PACKAGE is the package itself, which it cannot
+access.
 
-The student controls this process: what comes from here is an answer to be graded, and nothing more.
+The student controls this process: its messages are answers to be graded, and nothing more.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SYSTEM = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/nix", "/proc", "/sbin", "/
 
 
 class Submitted:
-    """What `check` and `run_lab` return here: no outcome."""
+    """The return value of `check` and `run_lab` here: no outcome."""
 
     passed = attempted = False
     rows = misconceptions = verdicts = survivors = rejected = ()
@@ -186,7 +187,7 @@ class Worker:
         return Submitted(exercise)
 
     def provided(self, name: str, args: tuple, options: dict[str, Any]) -> Any:
-        """What the other side computes for a function of the package, if the exercise may use it."""
+        """The other side's result for a function of the package, if the exercise may use it."""
         if not self._answers:
             return stand_ins.Closed(name)()
         return Remote(self._channel, ("package", name))(*args, **options)
@@ -242,13 +243,13 @@ class Worker:
         self._shell.run_cell(source, store_history=True)
 
     def do_call(self, answer: Any, args: tuple, kwargs: dict[str, Any]) -> tuple[Any, tuple]:
-        """What it returns, and its arguments as it left them."""
+        """Its result, and its arguments afterwards."""
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
             return answer(*args, **kwargs), args
 
     def do_run(self, module: str, function: str, args: tuple) -> Any:
-        """What a function of ours returns that watches an answer, and its arguments as they were left."""
+        """The result of a function of ours that watches an answer, and its arguments afterwards."""
         return getattr(importlib.import_module(f"{EXERCISES}.{module}"), function)(*args), args
 
     def do_launch(self, name: str, source: str, args: tuple, options: dict[str, Any]) -> tuple:
@@ -280,7 +281,7 @@ def _record(path: str, fields: dict[str, Any]) -> Any:
 
 
 def _described(error: BaseException) -> tuple[str, str]:
-    """Type and text of an error, without what Triton's interpreter wraps around it."""
+    """Type and text of an error, without the wrapping of Triton's interpreter."""
     while type(error).__name__ == "InterpreterError" and error.__cause__ is not None:
         error = error.__cause__
     if isinstance(error, MessageError):
@@ -293,7 +294,7 @@ def _described(error: BaseException) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """Ctrl-C reaches what runs inside, and nothing else here."""
+    """Ctrl-C interrupts code inside, and nothing else here."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Measurements that were recorded, one JSON file a run, and what reads them."""
+"""Recorded measurements, one JSON file a run, and the code that reads them."""
 
 from flashlearn.measurements.records import chosen, geometric_mean, load, provenance, ratios, recordings
 

@@ -1,4 +1,4 @@
-"""Measurements that were recorded: flashlearn/measurements/*.json, with where and when they were made.
+"""Recorded measurements: flashlearn/measurements/*.json, with their place and date.
 
     results = load("gpu_attention_h200")
     print(provenance(results))            recorded 2026-11-20: NVIDIA H200, driver 580.159.04, ...
@@ -18,12 +18,12 @@ FOLDER = Path(__file__).parent
 
 
 def recordings(folder: Path = FOLDER) -> list[str]:
-    """The names of the recordings that there are."""
+    """The names of all recordings."""
     return sorted(path.stem for path in folder.glob("*.json"))
 
 
 def load(name: str, folder: Path = FOLDER) -> dict:
-    """The recording of that name; FileNotFoundError says which there are."""
+    """The recording of that name; FileNotFoundError lists the others."""
     path = folder / f"{name}.json"
     if not path.exists():
         raise FileNotFoundError(f"expected a recording, one of {recordings(folder)}, in {folder.name}, got {name!r}")

@@ -1,4 +1,4 @@
-"""The ladder of notebook 14 as it was measured (`gpu_ladder.json`): every change, its prediction, its gain, and why.
+"""The measured ladder of notebook 14 (`gpu_ladder.json`): every change, its prediction, its gain, and why.
 
 print(story(load("gpu_ladder"), predicted))
 """
@@ -17,7 +17,7 @@ VERSIONS = ("standard", "fused", "exp2", "skip", "split", "blocks", "descriptors
 
 
 class Change(NamedTuple):
-    """One change: what it is compared with, under which mask, and why its gain was not the predicted one."""
+    """One change: the version it is compared with, the mask, and why its gain was not the predicted one."""
 
     before: str
     causal: bool
@@ -94,7 +94,7 @@ def launches(ladder: Mapping, taken: Mapping[int, tuple[int, ...]]) -> str:
 
 
 def third_stage(ladder: Mapping, D: int) -> dict[tuple[int, ...], float]:
-    """{(queries, keys, warps): what a third stage brings, as a part} where both were tried."""
+    """{(queries, keys, warps): the gain of a third stage, as a part} where both were tried."""
     rates = candidates(ladder, D)
     return {
         launch[:3]: rates[(*launch[:3], 3)] / rate - 1

@@ -1,9 +1,9 @@
-"""What `gpu_attention_h200.json` says, as tables of text: our rates next to those of PyTorch, losses included.
+"""The figures of `gpu_attention_h200.json` as tables of text: our rates next to those of PyTorch, losses included.
 
     results = load("gpu_attention_h200")
     print(rates(results))
 
-Notebook 14 and its appendix print them; each function takes the recording, so that a newer one needs no new words.
+Notebook 14, its appendix and the engineering log print them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def measured(results: Mapping) -> dict[str, str]:
 
 
 def rate(row: Mapping, name: str, key: str = "forward") -> Any:
-    """What was measured of one implementation; None where it does not run."""
+    """The measurement of one implementation; None where it does not run."""
     return (row.get(name) or {}).get(key)
 
 
@@ -70,7 +70,7 @@ def rates(results: Mapping, lengths: tuple[int, ...] = (1024, 4096, 16384)) -> s
 
 
 def targets(results: Mapping) -> str:
-    """Our rate over each peer's at N = 4096 and 16384, in the mean and at least, and whether the targets are met."""
+    """Our rate over each peer's at N = 4096 and 16384, mean and minimum, and whether the targets are met."""
     names = measured(results)
     lines = ["                  ours over          mean  least  at any N   targets"]
     for dtype in ("float16", "bfloat16"):
@@ -132,7 +132,7 @@ def halved(results: Mapping) -> dict[tuple, tuple[float, float]]:
 
 
 def halving(results: Mapping) -> str:
-    """`halved` as a table: what a causal pass, with half of the work, takes."""
+    """`halved` as a table: the time of a causal pass, which has half of the work."""
     found = halved(results)
     lines = ["full -> causal in µs: factor", " " * 18 + columns((NAMES[name] for name in DECODERS), 24)]
     for N, D in dict.fromkeys((N, D) for N, D, _ in found):
@@ -191,7 +191,7 @@ def order(trials: Mapping) -> str:
 
 
 def dims(results: Mapping) -> str:
-    """Head dimensions that the fast kernels pad: N = 4096, float16; a bar where a peer was not measured."""
+    """Head dimensions that the fast kernels pad: N = 4096, float16; a dash where a peer was not measured."""
     some = ("flashlearn", "cudnn", "fa2", "fa4")
     lines = [
         f"{results['provenance']['gpu']}, N = 4096, TFLOP/s, forward / backward",
@@ -285,12 +285,12 @@ def counters(profile: Mapping) -> str:
 
 
 def products_need(row: Mapping) -> float:
-    """% of the cycles that a kernel took in which tensor cores at full rate, 4096 FLOP a cycle and SM, had done its products."""
+    """Cycles of the products at the tensor cores' full rate, 4096 FLOP a cycle and SM, in % of a kernel's cycles."""
     return 100 * credited(row, row["direction"]) / (row["ms"] / 1e3 * row["clock, GHz"] * 1e9 * H200_SXM.sms * 4096)
 
 
 def in_rounds(row: Mapping) -> float:
-    """% of the time of the warps that compute, which is in rounds.
+    """The part of the time of computing warps that is in iterations, in %.
 
     An SM has four schedulers. The profiler looks at each of them equally often, and then at one of its warps. All have as many
     computing warps, and some have one more, which does not compute.
@@ -303,7 +303,7 @@ def in_rounds(row: Mapping) -> float:
 
 
 def lesson(results: Mapping) -> str:
-    """What the kernels of notebook 15 took for each tile of keys, by the number of stages."""
+    """The time of the kernels of notebook 15 for each tile of keys, by the number of stages."""
     stages = sorted({row["stages"] for row in results["rows"]})
     heads = (f"{n} stage{'s' * (n > 1)}" for n in stages)
     lines = [f"{'ns a tile':9}" + columns(heads, 10)]

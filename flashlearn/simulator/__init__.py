@@ -1,4 +1,4 @@
-"""Gluon on a CPU: barriers, buffers and warps of one SM, simulated, and what ran as a timeline of steps."""
+"""Gluon on a CPU: a simulation of barriers, buffers and warps of one SM, and its timeline as steps."""
 
 from flashlearn.simulator.barriers import Race, Times
 from flashlearn.simulator.scheduler import Deadlock

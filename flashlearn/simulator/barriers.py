@@ -1,4 +1,4 @@
-"""Barriers and buffers of one SM: who waits for whom, slot by slot, in a kernel's own source.
+"""Barriers and buffers of one SM: the waits of threads, slot by slot, in a kernel's own source.
 
 `flashlearn.simulator.simulated.simulate` runs a kernel written in Gluon, as it is displayed, on the CPU: objects of
 this module and of `gluon_names` replace Gluon's names. Every partition of `warp_specialize` is a thread; the
@@ -25,7 +25,7 @@ from flashlearn.simulator.scheduler import Scheduler
 
 
 class Race(RuntimeError):
-    """Two accesses to a buffer that nothing keeps apart."""
+    """Two accesses to a buffer that nothing orders."""
 
 
 class Times(NamedTuple):
@@ -37,7 +37,7 @@ class Times(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Who did what, from when to when; what is "copy", "product", "softmax", "wait"; on names a tile or a barrier."""
+    """A task of a thread, with its times; `what` is "copy", "product", "softmax", "wait"; `on`: a tile or barrier."""
 
     who: str
     what: str
@@ -65,7 +65,7 @@ class Access(NamedTuple):
     ended: list[int]
 
     def before(self, clock: dict[str, int]) -> bool:
-        """Whether somebody with that clock knows that it is over."""
+        """Whether a thread with that clock knows that it is over."""
         return bool(self.ended) and clock.get(self.who, 0) >= self.ended[0]
 
 
@@ -99,7 +99,7 @@ class Barrier:
 
 
 def join(clock: dict[str, int], other: dict[str, int]) -> None:
-    """Know what the other knows."""
+    """Take over the other's knowledge."""
     for who, n in other.items():
         clock[who] = max(clock.get(who, 0), n)
 
@@ -128,7 +128,7 @@ class Simulator(Scheduler):
             self.tasks.append(Task(me.name, "wait", f"{barrier.name}, phase {phase}", began, self.now))
 
     def still_waiting(self, slots: int = 8) -> None:
-        """Note who waits, as if for some slots more: after a deadlock."""
+        """Record the waiting threads after a deadlock, as if for some slots more."""
         waiting = [worker for worker in self.workers if " of " in worker.waits]
         for worker in waiting:
             phase, _, barrier = worker.waits.partition(",")[0].partition(" of ")

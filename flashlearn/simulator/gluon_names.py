@@ -26,7 +26,10 @@ UINT32 = "uint32"  # PyTorch has the type, but does not compare its numbers
 
 
 class Values(Tensor):
-    """A tile in registers, or a number; one that a product under way will fill holds NaN, and `value` what will come."""
+    """A tile in registers, or a number.
+
+    One that a product under way will fill holds NaN, and `value` the future result.
+    """
 
     @property
     def type(self) -> Any:
@@ -158,7 +161,7 @@ class Row:
 
 
 class Names:
-    """Gluon's names for one program, `at` its place in the grid; `last` are tensors that the kernel before writes."""
+    """Gluon's names for one program, at `at` in the grid; `last` are tensors that the kernel before writes."""
 
     def __init__(self, sim: Simulator, grid: tuple[int, ...], at: tuple[int, ...], last: Sequence[Tensor] = ()):
         self.sim, self.grid, self.at = sim, grid, at
@@ -265,7 +268,7 @@ class Names:
         self.sim.me.copies = []
 
     def _early(self, tensor: Tensor, does: str, write: bool = False) -> None:
-        """Reject what a thread does in HBM before the kernel before has ended: to read what that writes, and to write."""
+        """Reject accesses of a thread to HBM before the kernel before has ended: reads of its results, and writes."""
         early = self.last and self.sim.me.name not in self.waited
         if early and (write or tensor.untyped_storage().data_ptr() in self.last):
             raise Race(f"slot {self.sim.now}: {self.sim.me.name} {does}, and has not waited for the kernel before")
@@ -413,7 +416,7 @@ class Names:
         return values(pointer.flat[inside] if mask is None else torch.where(mask, pointer.flat[inside], other))
 
     def atomic_add(self, pointer: Pointer, number: int, sem: str) -> Values:
-        """What is there, to which a number is added; whoever releases says that its stores have arrived."""
+        """The old value, to which a number is added; a releasing thread says that its stores have arrived."""
         self._early(pointer.flat, "adds to a number", write=True)
         me = self.sim.me
         if sem == "release" and me.leaving:
@@ -424,7 +427,7 @@ class Names:
         return values(seen)
 
     def _wait_until(self, pointer: Pointer, number: int) -> None:
-        """Programs run one after the other: who finds another number waits for ever."""
+        """Programs run one after another: a thread that finds another number waits for ever."""
         self._early(pointer.flat, "looks at a number")
         if int(pointer.flat[int(pointer.at)]) != int(number):
             sim = self.sim
@@ -443,7 +446,7 @@ def _plain(value: Any, names: dict[str, Any]) -> bool:
 
 
 def _assigned(caller: FrameType | None) -> str:
-    """The name that a function's result is given where it is called, or, by a function that returns it, where that is called."""
+    """The name to which a function's result is assigned, where it is called or where its caller returns it."""
     while caller:
         line = linecache.getline(caller.f_code.co_filename, caller.f_lineno).strip()
         if not line.startswith("return "):

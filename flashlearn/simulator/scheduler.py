@@ -1,4 +1,4 @@
-"""Threads of which one runs at a time, the one whose clock is behind, so that a run is the same every time."""
+"""Threads of which one runs at a time, the one with the earliest clock, so that a run is the same every time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class Deadlock(RuntimeError):
-    """Everybody waits."""
+    """All threads wait."""
 
 
 class _Stopped(RuntimeError):
@@ -41,7 +41,7 @@ class Worker:
 
 
 class Scheduler:
-    """The threads, the present, and what happens by itself at a time to come."""
+    """The threads, the present time, and events at a later time."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -66,7 +66,7 @@ class Scheduler:
             self.back.release()
 
     def play(self, name: str, run: Callable[[], Any]) -> None:
-        """Run until all are done: a landing if it is next, else the thread whose clock is behind."""
+        """Run until all are done: a landing if it is next, else the thread with the earliest clock."""
         with ThreadPoolExecutor(max_workers=16) as self.pool:
             try:
                 self.start(name, run)
@@ -94,7 +94,7 @@ class Scheduler:
             behind.future.result()  # raises what it raised
 
     def pause(self, until: Callable[[], bool] = lambda: True, waits: str = "", time: int = 0) -> None:
-        """Let others run, until something is so and at least until that time."""
+        """Let others run until a condition holds, and at least until that time."""
         me = self.me
         me.until, me.waits, me.now = until, waits, max(me.now, time)
         self.back.release()

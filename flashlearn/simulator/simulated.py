@@ -1,9 +1,10 @@
-"""A kernel's own source, run on the CPU by the simulator of barriers and buffers, and what ran as a timeline of steps.
+"""A kernel's own source, run on the CPU by the simulator of barriers and buffers, and its timeline as steps.
 
     run = simulate(kernel, tiles("Q", q, (64, 64)), tiles("K", k, (64, 64)), ..., STAGES=2)
     play(timeline_steps({"two stages": run}), draw_barriers, alt=...)
 
-Tiles are real numbers and the outputs real results; see `flashlearn.simulator.barriers` for what is simulated, and what is not.
+Tiles have real numbers and outputs real results. `flashlearn.simulator.barriers` says what is simulated, and what is
+not.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from flashlearn.simulator.scheduler import Deadlock
 
 @dataclass
 class Run:
-    """What a kernel did: its tasks and the phases of its barriers, the slots it took, and bytes of shared memory."""
+    """A run of a kernel: its tasks and the phases of its barriers, its slots, and bytes of shared memory."""
 
     tasks: list[Task] = field(default_factory=list)
     flips: list[Flip] = field(default_factory=list)
@@ -42,7 +43,7 @@ def simulate(
     kernel: Callable, *args: Any, grid: tuple[int, ...] = (1,), times: Times | None = None,
     replaced: dict[str, Any] | None = None, catch: bool = False, last: Sequence[Tensor] = (), **constants: Any,
 ) -> Run:  # fmt: skip
-    """Run all programs of a kernel in Gluon, one after the other; what the last of them did.
+    """Run all programs of a kernel in Gluon, one after another; returns the run of the last.
 
     args       descriptors made by `tiles`, tensors, for which the kernel gets an address, and numbers
     replaced   functions to take for those that the kernel calls by these names; an aggregate's method is "Pipeline.consumer_wait"
@@ -71,7 +72,7 @@ def simulate(
 
 
 class Bar(NamedTuple):
-    """Something that lasts, in a row of a timeline; what is "landing", "full", "S", "PV", "softmax" or "wait"."""
+    """A bar in a row of a timeline; `what` is "landing", "full", "S", "PV", "softmax" or "wait"."""
 
     row: str
     what: str
@@ -141,7 +142,7 @@ DOES = {  # what one does, and what several do
 
 
 def _says(run: Run, all_bars: list[Bar], time: int) -> str:
-    """What everybody does in this slot."""
+    """The caption of a slot: the work of every unit."""
     if time >= run.slots:
         return run.stopped.partition(": ")[2] or "done"
     who: dict[tuple[str, str], list[str]] = {}  # of everything that is done
