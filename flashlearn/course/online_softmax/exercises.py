@@ -224,7 +224,7 @@ EXERCISES = (
             "Divide the term that you need by the term that you have. The old entry x_k cancels: what is left is the same for all terms.",
             "Three steps: m_new = ...; multiply l by the exponential of ...; then add the exponential of ....",
         ),
-        core=("the maximum rises",),
+        core=("a whole row",),
         library=("flashlearn",),
         values=("m", "l"),
     ),
