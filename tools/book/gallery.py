@@ -70,9 +70,11 @@ def key(path: Path) -> str:
 
 
 @cache
-def code() -> str:
-    """The package's code and data as one hash, and the code that collects the pictures."""
-    files = [path for path in (ROOT / "flashlearn").rglob("*") if path.suffix in (".py", ".toml", ".json", ".mplstyle")]
+def code(*folders: str) -> str:
+    """The package's code and data as one hash, or that of some of its folders, and the code that collects the pictures."""
+    roots = [ROOT / "flashlearn" / folder for folder in folders or ("",)]
+    kinds = (".py", ".toml", ".json", ".mplstyle")
+    files = [path for root in roots for path in root.rglob("*") if path.suffix in kinds]
     found = hashlib.sha256()
     for file in [*sorted(files), Path(rerun.__file__)]:
         found.update(file.read_bytes())

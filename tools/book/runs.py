@@ -119,6 +119,9 @@ def hardware() -> list[dict]:
     ]
 
 
+MADE_BY = ("algorithms", "core", "cost", "show")  # folders of the package: what is recorded follows from them
+
+
 def write(static: Path, kept: Path | None = None, most: int | None = None) -> None:
     """Write it all into the folder of static files, at most so many runs.
 
@@ -129,7 +132,7 @@ def write(static: Path, kept: Path | None = None, most: int | None = None) -> No
     (static / "hardware.js").write_text(f"export const HARDWARE = {json.dumps(hardware())};\n", encoding="utf-8")
     if kept is None or most is not None:
         return record(grid(), static / "runs", most)
-    there = kept / gallery.code()[:16]
+    there = kept / gallery.code(*MADE_BY)[:16]
     if not there.exists():
         shutil.rmtree(kept, ignore_errors=True)
         record(grid(), part := kept / "part")
