@@ -20,6 +20,7 @@ export function folds() {
   for (const mark of document.querySelectorAll("div.deeper")) {
     const section = mark.parentElement;
     const [heading, ...rest] = [...section.childNodes].filter((node) => node !== mark && (node.nodeType !== 3 || node.data.trim()));
+    heading.querySelector(".headerlink")?.remove(); // no link within a button
     section.replaceChildren(el("details", { class: "deeper" }, el("summary", {}, heading), ...rest));
   }
   addEventListener("hashchange", unfold);

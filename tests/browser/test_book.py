@@ -257,7 +257,7 @@ def text_is_at_least_12_pixels(seen):
     assert small == []
     come_near(seen, "figure.run")
     scenes = seen.page.locator(":is(.flashlearn-stage, .picture) svg text").evaluate_all(
-        """texts => texts.filter(text => text.checkVisibility() && parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a < 11.9)
+        """texts => texts.filter(text => text.checkVisibility() && parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b) < 11.8)
              .map(text => text.textContent)"""
     )
     assert scenes == []

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from flashlearn.show.draw.scene import Scene
+from flashlearn.show.draw.scene import SIZE, Scene
 
 NARROW = ((5.2, 4.2), (6.0, 4.6), (6.0, 6.0), (6.0, 8.0), (7.4, 5.0), (8.8, 5.2))  # inches on a phone: the first
 #                                                                     in which no words collide; the last two scroll
@@ -77,7 +77,7 @@ class Gallery:
         """A scene as it is, or a plot, drawn once more for a page and once for a phone."""
         plot, figsize = shown.drawn_by
         if isinstance(plot, Scene):
-            wide, narrow = plot.svg(key="scene"), narrow_of(plot).svg(key="scene")
+            wide, narrow = plot.svg(key="scene"), legible(narrow_of(plot).svg(key="scene"))
         else:
             wide, collisions = svg_of(plot, figsize)
             tried = (svg_of(plot, size, phone=True) for size in NARROW)
@@ -139,11 +139,12 @@ def svg_of(plot: Callable[[Any], Any], figsize: tuple[float, float], phone: bool
 
 
 def legible(svg: str) -> str:
-    """A plot that is not made smaller than its smallest words allow: what does not fit a phone is scrolled."""
-    sizes = [float(size[1]) for size in re.finditer(r"<text [^>]*?([\d.]+)px", svg)]
-    found = re.search(r'viewBox="\S+ \S+ (\S+)', svg)
-    least = math.ceil(SMALLEST * float(found[1]) / min(sizes)) if found and sizes else 0
-    return svg.replace("<svg ", f'<svg style="min-width:{least}px" ', 1) if least > PHONE else svg
+    """A picture that is not made smaller than its smallest words allow: what does not fit a phone is scrolled."""
+    found = re.findall(r'<text [^>]*?([\d.]+)px|font-size="([\d.]+)"', svg)
+    sizes = [float(plot or scene) for plot, scene in found] + [SIZE] * ('class="scene"' in svg)
+    view = re.search(r'viewBox="\S+ \S+ (\S+)', svg)
+    least = math.ceil(SMALLEST * float(view[1]) / min(sizes)) if view and sizes else 0
+    return svg.replace("<svg ", f'<svg style="min-width:{least}px" ', 1) if least > 1.05 * PHONE else svg
 
 
 def for_a_phone(fig: Any) -> None:
