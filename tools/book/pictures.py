@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -56,5 +57,6 @@ class Pictures:
 
     def _cover(self, slug: str, wide: str, narrow: str = "") -> None:
         names = (f"{slug}-cover", f"{slug}-small")
-        wide, narrow = (figures.named(svg, name) for svg, name in zip((wide, narrow or wide), names, strict=True))
+        plain = (re.sub(' style="min-width:[^"]*"', "", svg) for svg in (wide, narrow or wide))  # all of it is seen
+        wide, narrow = (figures.named(svg, name) for svg, name in zip(plain, names, strict=True))
         self.covers.setdefault(slug[:2], Cover(slug, wide, narrow))
