@@ -51,7 +51,7 @@ def test_transpose_swaps_strides_and_nothing_else():
 def test_vector_of_98432():
     steps = record(program_steps(98432, 1024))
     assert len(steps) == 97 + 1 and steps[-1].output == 97
-    assert steps[96].values["valid"] == 128 and "896 lanes are masked" in steps[96].sentence
+    assert steps[96].values["valid"] == 128 and "896 elements are masked" in steps[96].sentence
     assert hbm_bytes(steps).read == 98432 * 4, "every element belongs to one program"
 
 

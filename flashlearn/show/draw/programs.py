@@ -103,7 +103,7 @@ def _arithmetic(scene: Scene, step: Step, launch: _Launch, y: float) -> None:
         parts += [f"head = {pid} // {blocks} % {H} = {head}", f"batch = {pid} // {blocks * H} = {batch}"]
         lines += parts if scene.width == NARROW else ["    ".join(parts)]
     offsets = [f"offs = {i} × {block} + (0 .. {block - 1})", f"= {i * block} .. {(i + 1) * block - 1}"]
-    mask = [f"mask = offs < {step.values['N']}:", f"{step.values['valid']} of {block} lanes are valid"]
+    mask = [f"mask = offs < {step.values['N']}:", f"{step.values['valid']} of {block} elements exist"]
     lines += [*offsets, *mask] if scene.width == NARROW else [" ".join(offsets), " ".join(mask)]
     for at, words in enumerate(lines):
         scene.text(PAD, y + 22 * at, words, 14, mono=True)
@@ -112,7 +112,7 @@ def _arithmetic(scene: Scene, step: Step, launch: _Launch, y: float) -> None:
 def _elements(scene: Scene, step: Step, name: str, area: Rect) -> None:
     """The elements of the program: full where they exist, hatched where they are masked."""
     block, valid, first = step.values["block"], step.values["valid"], step.program[0] * step.values["block"]
-    scene.text(area.x, area.y + 10, f"the {block} lanes of this program", 14, bold=True)
+    scene.text(area.x, area.y + 10, f"the {block} elements of this program", 14, bold=True)
     each = min(44.0, area.w / block)
     grid = Grid(area.x, area.y + 28, 1, block, each, 38)
     scene.rect(grid.rect(cols=(0, valid)), role(name), id="valid")
@@ -125,6 +125,6 @@ def _elements(scene: Scene, step: Step, name: str, area: Rect) -> None:
     note = f"elements {first} to {first + valid - 1}" if valid > 1 else f"element {first}"
     scene.text(area.x, grid.bottom + 16, note, 13)
     if valid < block:
-        words = f"{block - valid} lanes masked"
+        words = f"{block - valid} elements masked"
         right = max(grid.right, area.x + width(note, 13) + width(words, 13) + 24)
         scene.text(right, grid.bottom + 16, words, 13, anchor="end")
