@@ -19,7 +19,8 @@ export function folds() {
   }
   for (const mark of document.querySelectorAll("div.deeper")) {
     const section = mark.parentElement;
-    const [heading, ...rest] = [...section.childNodes].filter((node) => node !== mark && (node.nodeType !== 3 || node.data.trim()));
+    const heading = section.querySelector(":scope > :is(h2, h3, h4)");
+    const rest = [...section.childNodes].filter((node) => node !== mark && node !== heading);
     heading.querySelector(".headerlink")?.remove(); // no link within a button
     section.replaceChildren(el("details", { class: "deeper" }, el("summary", {}, heading), ...rest));
   }
