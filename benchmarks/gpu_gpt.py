@@ -359,7 +359,7 @@ def main() -> None:
     }
     result = {"provenance": provenance(options.commit), "text": about, "sizes": sizes}
 
-    def keep(name, found):  # after every part: a run cut short keeps what it has
+    def keep(name, found):  # after every part: an interrupted run keeps its parts
         result[name] = found
         options.result.write_text(json.dumps(result) + "\n", encoding="utf-8")
         print(f"{name} after {time.perf_counter() - start:.0f} s", flush=True)

@@ -161,7 +161,7 @@ def main(given: list[str] | None = None) -> None:
         results["forward"].append(forward_row(*setting))
         results["backward"].append(backward_row(*setting))
         torch.cuda.empty_cache()
-        save(results, args.out)  # a run cut short keeps what it has
+        save(results, args.out)  # an interrupted run keeps its rows
     results["sweep"] = [] if args.quick else [sweep_row(D) for D in tqdm((64, 128), "block sizes", disable=None)]
     save(results, args.out)
     print(table(results))

@@ -54,12 +54,12 @@ PAGES = {
 DENSE = ("flashlearn dense", "sdpa dense")
 NAMES = (*PAGES, *DENSE)
 OURS, PEERS = "flashlearn", ("varlen_attn", "fa4", "flashinfer")
-BOUND = 5e-3  # relative error; what is wrong is wrong by far more
+BOUND = 5e-3  # relative error; wrong results have far larger ones
 SAMPLE = 3  # sequences that are compared: the shortest, the longest and one between
 L2 = 128 * 2**20  # bytes: more than any cache holds
 LAYERS, ROOM = 32, 20 * 10**9  # at most, in a graph, and bytes of K and V of all of them
 CALLS = 8  # of a graph, at least
-LEAST, OF_BANDWIDTH, LONG = 0.9, 0.8, 2**28  # the targets; the second holds from so many bytes on
+LEAST, OF_BANDWIDTH, LONG = 0.9, 0.8, 2**28  # the targets; the second applies from this number of bytes on
 BANDWIDTH = {"H200": 4800.0, "H100": 3350.0}  # GB/s, as the data sheets say
 
 
@@ -187,7 +187,7 @@ def bind_varlen(problem: Problem, page: int) -> Calls:
     known = inspect.signature(varlen_attn).parameters
     if "block_table" not in known:
         raise Rejected(f"varlen_attn of PyTorch {torch.__version__} takes no block_table")
-    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}  # PyTorch 2.11 takes fewer key heads without a word
+    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}  # PyTorch 2.11 accepts fewer heads anyway
     k, v = problem.cut(page, heads_first=False)
     B, longest = problem.setting.B, max(problem.lengths)
     starts = torch.arange(B + 1, dtype=torch.int32, device=problem.device)
@@ -326,7 +326,7 @@ def measure(name: str, problem: Problem, device: str) -> dict[str, float]:
     return {"us": float(f"{us:.5g}"), "GB/s": float(f"{problem.bytes / us / 1e3:.5g}")}
 
 
-REJECTIONS = (  # what backends raise where they are not there, or cannot do this
+REJECTIONS = (  # errors of backends that are not installed or cannot do this
     AssertionError, AttributeError, ImportError, KeyError, OSError, RuntimeError, TritonError, TypeError, ValueError,
 )  # fmt: skip
 
@@ -353,7 +353,7 @@ def row_of(setting: Setting, names: tuple[str, ...], device: str) -> dict:
     return row
 
 
-PLANS = {  # programs on an SM, keys of a tile, tiles under way: what of our portable kernel can be chosen
+PLANS = {  # programs on an SM, keys of a tile, tiles under way: the options of our portable kernel
     "1 program": (1, 64, 5), "2 programs": (2, 64, 5), "3 programs": (3, 64, 5), "4 programs": (4, 64, 3),
     "2 programs, 3 tiles": (2, 64, 7), "2 programs, 1 tile": (2, 64, 3), "2 programs, tiles of 32": (2, 32, 9),
     "2 programs, tiles of 128": (2, 128, 5), "4 programs, tiles of 32": (4, 32, 5),

@@ -48,8 +48,8 @@ COUNTERS = {
     "warps of a scheduler": "smsp__warps_active.avg.per_cycle_active",
 }
 COUNTS = ("instructions", "registers reloaded from memory", "bank conflicts of stores")
-# What holds a warp in a cycle, in the profiler's words. "barrier" counts waits for products, too, and "long_scoreboard" those at
-# barriers in shared memory; `stands` tells them apart
+# Reasons for a stalled warp, in the profiler's words. "barrier" counts waits for products, too, and "long_scoreboard" those at
+# barriers in shared memory; `stands` separates them
 CAUSES = (
     "selected", "not_selected", "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss", "lg_throttle",
     "long_scoreboard", "math_pipe_throttle", "membar", "mio_throttle", "misc", "no_instruction", "short_scoreboard", "sleeping",

@@ -40,12 +40,12 @@ DEVICE = "cpu" if CPU else "cuda"
 LENGTHS = (131072, 65536, 262144, 524288, 1048576)  # the one that the targets speak of first
 NAMES = ("one", "zigzag", "plain", "ulysses", "context_parallel")
 H, D, DTYPE = 16, 128, torch.bfloat16
-BOUND = 2e-2  # relative error; what is wrong is wrong by far more
+BOUND = 2e-2  # relative error; wrong results have far larger ones
 SAMPLE = 4096  # tokens at which results are compared
 RUNS = {65536: 7, 131072: 5, 262144: 3, 524288: 1, 1048576: 1}
-WARM = 262144  # up to so many tokens a run goes before those that are timed
+WARM = 262144  # up to this number of tokens an untimed run comes first
 SMALL = ((2051, (4, 2), 128, True), (1027, (4, 4), 64, True), (1540, (4, 1), 128, False))  # N, heads, D, causal
-EFFICIENCY, OF_CONTEXT_PARALLEL, FROM = 0.92, 0.65, 131072  # the targets, and the tokens from which on they hold
+EFFICIENCY, OF_CONTEXT_PARALLEL, FROM = 0.92, 0.65, 131072  # the targets, and the tokens from which on they apply
 UNITS = {"unit": "ms, median; of the slowest GPU, for one GPU of the fastest", "memory_unit": "bytes, peak on a GPU"}
 
 

@@ -372,7 +372,7 @@ def gradients_are_right(shape, atol=1e-2, **options):
 
 
 ADD = r"add_dq\w* \d "
-WAITS, EARLY = ADD + "waits for a turn", ADD + "passes a turn, and dQ may not have arrived"
+WAITS, EARLY = ADD + "waits for a semaphore", ADD + "releases a semaphore, and dQ may not have arrived"
 PASSED = "{}barrier()\n{}release_semaphore({})\n".format
 IN_ORDER, ANY_ORDER = PASSED(" " * 4, " " * 12, "semaphore_ptr"), PASSED("", " " * 8, "counter_ptr")
 GROUPS, TURNS, ONE_ROW, ROWS, ZEROS = (  # B, H, H_kv, N_q, N_k, and whether it is causal

@@ -157,7 +157,7 @@ def test_a_name_that_follows_another_is_frozen_by_the_compiler(tmp_path):
     assert re.search(r"tt.store %\w+, %start ", done.stdout), done.stdout + done.stderr
     found = frozen(FOLLOWS)
     assert found.line == "last = now" and found.plain.startswith(
-        "last begins as the value of now, and becomes it again"
+        "last begins as the value of now, and is set to it again"
     )
 
 

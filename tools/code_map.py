@@ -57,7 +57,7 @@ def layers(package: Path) -> list[list[str]]:
         room: {name for module in (package / room).rglob("*.py") for name in imports(module)} & set(rooms(package))
         for room in rooms(package)
     }
-    for _ in needs:  # now with what those need, and so on
+    for _ in needs:  # now with their own imports, and so on
         needs = {room: others.union(*(needs[other] for other in others)) for room, others in needs.items()}
     found: list[list[str]] = []
     while needs:

@@ -66,14 +66,14 @@ MASKED += tuple(
 )
 MASKED += (Case(90, "windows", "float16", 192, True),)
 CASES += MASKED + ORDERED
-Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the most of all launches of a case
+Kernels = dict[str, list[int]]  # name: [bytes of shared memory, bytes spilled], the maximum of all launches of a case
 
 
 def compiled(cases: Iterable[Case], *, jobs: int = 2, triton: str | None = None) -> Iterator[tuple[Case, Kernels]]:
     """Each case compiled, in `jobs` processes, by the Triton in the folder `triton`, if given."""
     by_gpu = itertools.groupby(sorted(cases), key=lambda case: case.gpu)
     chunks = [list(group) for _, group in by_gpu]
-    pieces = max(1, -(-2 * jobs // max(len(chunks), 1)))  # two turns for every process: they end at about the same time
+    pieces = max(1, -(-2 * jobs // max(len(chunks), 1)))  # two jobs for every process: they end at about the same time
     chunks = [chunk[i::pieces] for chunk in chunks for i in range(pieces) if chunk[i::pieces]]
     with ThreadPoolExecutor(jobs) as pool:
         for found in pool.map(partial(_in_a_process, triton=triton), chunks):
@@ -146,7 +146,7 @@ def call(operators, torch, case: Case) -> None:
     if case.way in ("backward", "in order"):
         torch.use_deterministic_algorithms(case.way == "in order")
         shapes = [(2, 512)]
-        if case.gpu == 90:  # short rows and long ones have their own launches, and so do rows of shared keys
+        if case.gpu == 90:  # short and long sequences have their own launches, and so do heads of shared keys
             shapes += [(2, 8192), (4, 1024), (4, 4096)]
         for H, N in shapes:
             q, k, v, do = tensors(H, N, N, 2)

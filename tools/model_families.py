@@ -36,7 +36,7 @@ FIRST, VOCABULARY = 10, 50  # tokens of the inputs are from here on: those befor
 LARGEST = 50_000_000  # parameters
 BOUND = 1e-5  # of an error, compared with the largest logit: both sides compute in float32
 
-# what a field of a configuration is set to, where it is larger
+# the value of a field of a configuration, where it is larger
 SIZES = {
     32: "hidden_size d_model n_embd dim emb_dim embedding_size embed_dim word_embed_proj_dim pooler_hidden_size d_embed "
     "attention_hidden_size input_embedding_size output_embedding_size prediction_head_size true_hidden_size lru_width "
@@ -183,7 +183,7 @@ def tiny(family: str, name: str) -> Callable[[str], PreTrainedModel]:
         logits(make("eager"), batch(None))
     except NotBuilt:
         raise
-    except Exception as error:  # whatever a configuration that was made small leads to, in somebody else's code
+    except Exception as error:  # any error of a small configuration in foreign code
         raise NotBuilt(f"{type(error).__name__}: {one_line(error)}") from error
     return make
 
@@ -255,7 +255,7 @@ def differences(eager: PreTrainedModel, model: PreTrainedModel) -> list[str]:
     return wrong
 
 
-# what our words say of a model, and why it is rejected: these are promises, which the walk tests
+# our messages on a rejected model: promises, which the walk tests
 REASONS = {
     r"expected a model that asks .*, got \w+, which (.*); .*attn_implementation='eager'": "{}",
     r"expected a model that hands the mask on as it is, got one that .*attn_implementation='eager'": "computes from the mask",

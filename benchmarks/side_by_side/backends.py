@@ -107,7 +107,7 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, causal: bool, grouped: bool) -> Calla
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     torch._functorch.config.donated_buffer = False  # so that backward may run again and again on one forward
-    torch.compiler.reset()  # what was compiled for the setting before would only lengthen the search
+    torch.compiler.reset()  # kernels of the setting before would only lengthen the search
     flex = torch.compile(flex_attention, dynamic=False)
     mask = create_block_mask(_visible, None, None, q.shape[2], k.shape[2], device=q.device) if causal else None
     return lambda: flex(q, k, v, block_mask=mask, enable_gqa=grouped)

@@ -19,7 +19,7 @@ from torch import Tensor
 from .backends import Rejected, bind, context, heard, reason
 
 HIDDEN, TOKENS = 2048, 16384
-BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; what is wrong is wrong by far more
+BOUND = {"float16": 5e-3, "bfloat16": 2e-2}  # relative error; wrong results have far larger ones
 SLOW = 20.0  # ms: above it three calls are enough for a median
 SHORT = 1.0  # ms: below it the host can be slower than the GPU, and other programs of the host slow down stretches
 ROUNDS, LONG_ROUNDS = 3, 5  # in which short calls and longer ones are measured

@@ -22,7 +22,7 @@ REST = "the rest"
 class Instruction(NamedTuple):
     address: int
     words: str  # "@P0 BRA 0x7f0de57ad8d0"
-    samples: int  # how often a warp was seen that waited for this instruction to be issued, or issued it
+    samples: int  # samples of a warp that waited for this instruction to be issued, or issued it
 
 
 def listings(page: str) -> list[list[Instruction]]:
@@ -71,7 +71,7 @@ def _loops(kernel: Sequence[Instruction]) -> list[set[int]]:
     graph = networkx.DiGraph(_steps(kernel))
     graph.add_nodes_from(range(len(kernel)))
     entry, reached = -1, set()
-    for index in range(len(kernel)):  # what only an indirect jump leads to begins anew
+    for index in range(len(kernel)):  # code behind an indirect jump starts a new block
         if index not in reached:
             graph.add_edge(entry, index)
             reached |= {index} | networkx.descendants(graph, index)

@@ -46,7 +46,7 @@ class Problem:
         options = AttentionOptions.of(sizes, q, **more)
         mask = options.mask(sizes)
         per_head = {name: t[None, :, None, None] for name in PER_HEAD if (t := getattr(options, name)) is not None}
-        if mask.key_range is not None:  # what does not exist may hold anything, and 0 times NaN is NaN
+        if mask.key_range is not None:  # keys that do not exist may hold anything, and 0 times NaN is NaN
             k, v = (t.masked_fill(~mask.exist((0, sizes.N_k), t.device).mT, 0) for t in (k, v))
         return cls(sizes, options, mask, {"Q": q, "K": k, "V": v, **(matrices or {}), **per_head})
 

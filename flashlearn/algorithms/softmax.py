@@ -149,7 +149,7 @@ def merge(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, T
     shapes = [tuple(t.shape) for t in (m_a, l_a, m_b, l_b)]
     if len(set(shapes)) > 1:
         raise ValueError(f"expected m and l of one shape on both sides, got {', '.join(map(str, shapes))}")
-    devices = [str(t.device) for t in (m_a, l_a, m_b, l_b) if t.ndim]  # one number goes with any
+    devices = [str(t.device) for t in (m_a, l_a, m_b, l_b) if t.ndim]  # a number goes with any shape
     if len(set(devices)) > 1:
         raise ValueError(f"expected m and l on one device on both sides, got {', '.join(devices)}")
     return _merge(m_a, l_a, m_b, l_b)[:2]
@@ -233,7 +233,7 @@ def _floating(t: Any, name: str) -> Tensor:
     """A real number or a tensor of real numbers as a tensor in one of the four dtypes of the course."""
     try:
         tensor: Tensor = torch.as_tensor(t)
-    except (TypeError, ValueError, RuntimeError):  # whatever PyTorch says of what is no number
+    except (TypeError, ValueError, RuntimeError):  # any error of PyTorch for what is no number
         raise TypeError(f"expected {name} to be a tensor or a number, got {type(t).__name__}") from None
     if tensor.is_complex():
         raise TypeError(f"expected {name} in real numbers, got {tensor.dtype}")

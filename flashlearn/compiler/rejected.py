@@ -49,7 +49,7 @@ PLAIN = (
     (
         r"Cannot access global variable (\w+)",
         "{1} is a plain number outside of the kernel, and may change after the kernel was compiled: say "
-        "{1} = tl.constexpr(...), or hand it over as an argument",
+        "{1} = tl.constexpr(...), or pass it as an argument",
     ),
     (r"range must be a power of 2", "tl.arange makes a power of two of lanes: take the next one, and mask"),
     (
@@ -79,7 +79,7 @@ PLAIN = (
 
 
 FROZEN = (
-    "{0} begins as the value of {1}, and becomes it again in each turn, before {1} changes: compiled, the loop leaves {0} "
+    "{0} begins as the value of {1}, and is set to it again in each iteration, before {1} changes: compiled, the loop leaves {0} "
     "at its first value. Begin with a value of its own, or take {1} after it has changed"
 )
 
@@ -188,7 +188,7 @@ def _compile(job: str) -> Rejection | None:
 
 def explained(said: str) -> Rejection:
     """A rejection from the traceback that ends the compiler: the innermost of its errors."""
-    said = re.sub(r"\x1b\[[\d;]*m", "", said)  # Python 3.13 colours tracebacks where Jupyter asks for it
+    said = re.sub(r"\x1b\[[\d;]*m", "", said)  # Python 3.13 colours tracebacks in Jupyter
     found = re.search(r"\w+(?:Error|Construct): at (\d+):\d+:\n(.*?)(?=\n\n\S|\nThe above|\Z)", said, re.DOTALL)
     if not found:
         return Rejection("", said.strip().rpartition("\n")[2], "")

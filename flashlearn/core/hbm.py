@@ -312,7 +312,7 @@ class Buffer:
 
 
 if TYPE_CHECKING:
-    _Tensor = Tensor  # to a type checker a tile is a tensor; what it cannot do raises when it is asked
+    _Tensor = Tensor  # to a type checker a tile is a tensor; an unsupported operation raises when it is used
 else:
     _Tensor = object
 

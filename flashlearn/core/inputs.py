@@ -156,7 +156,7 @@ def resolve_scale(scale: float | None, D: int) -> float:
         return 1 / math.sqrt(D)
     if type(scale) in (float, int) and -MAX_FLOAT64 <= scale <= MAX_FLOAT64:  # torch.compile can trace this test
         return float(scale)
-    if not isinstance(scale, (float, Real)) or isinstance(scale, bool):  # float first: asking Real takes a microsecond
+    if not isinstance(scale, (float, Real)) or isinstance(scale, bool):  # float first: Real takes a microsecond
         raise TypeError(f"expected scale to be a number or None, got {type(scale).__name__}")
     try:
         factor = float(scale)

@@ -45,7 +45,7 @@ def chosen(execute: Callable[[ModuleType], None], triton: ModuleType) -> None:
 def interpret(execute: Callable[[ModuleType], None], triton: ModuleType) -> None:
     """Import Triton as TRITON_INTERPRET=1 would have it; from then on its setting says so, and the variable is as it was."""
     before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"  # what `triton.language` asks while it is imported
+    os.environ["TRITON_INTERPRET"] = "1"  # the setting that `triton.language` reads while it is imported
     try:
         execute(triton)
     finally:

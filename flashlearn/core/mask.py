@@ -56,7 +56,7 @@ class Mask:
 
     def __post_init__(self) -> None:
         for name, size in (("N_q", self.N_q), ("N_k", self.N_k)):
-            if type(size) is not int or size < 0:  # asked first: masks are made in loops, and check_count is slow
+            if type(size) is not int or size < 0:  # first, as masks are made in loops, and check_count is slow
                 check_count(size, name)
                 object.__setattr__(self, name, int(size))  # NumPy's integers overflow, and equal Python's in a cache
         for name, limit in (("left", self.left), ("right", self.right)):

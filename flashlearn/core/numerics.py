@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 INF = float("inf")
-# Tensors give tensors, tiles give tiles. To a type checker whatever PyTorch makes of either is a tensor: it is told
-# otherwise, `type: ignore[return-value]`, wherever such a result is returned.
+# Tensors give tensors, tiles give tiles. To a type checker PyTorch's result of either is a tensor, hence
+# `type: ignore[return-value]` wherever such a result is returned.
 T = TypeVar("T", bound=Tensor)
 Span = tuple[int, int]  # (start, stop) of a block of rows or columns
 

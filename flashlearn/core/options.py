@@ -157,7 +157,7 @@ def _check_device_of(q: Tensor, t: Tensor, name: str) -> None:
         raise ValueError(f"expected {name} on the device of q, {q.device}, got {t.device}")
 
 
-@lru_cache(4096)  # asked at every call of a kernel
+@lru_cache(4096)  # used at every call of a kernel
 def plain_options(D: int, scale: float, causal: bool) -> AttentionOptions:
     """Attention without options, or with a causal mask."""
     return AttentionOptions(D, D, scale, right=0 if causal else None)

@@ -93,17 +93,17 @@ VALUES = {
     "l_i": "running sum of exponentials against that maximum, (..., 1)",
     "m_old": "m_i before this step",
     "l_old": "l_i before this step",
-    "alpha": "exp(m_old - m_i): what a sum against the old maximum is multiplied by",
+    "alpha": "exp(m_old - m_i): the factor of sums against the old maximum",
     "beta": "exp(m~ - m_i): the same for the sum of this block, in FlashAttention-1",
-    "factor": "what the old acc, o' or O was multiplied by",
+    "factor": "the factor of the old acc, o' or O",
     "m_block": "m~: the maximum of every row over this block alone, in FlashAttention-1",
     "l_block": "l~: the sum of exponentials of every row over this block alone, against m~",
-    "term": "what this element or block added to l_i",
+    "term": "the contribution of this element or block to l_i",
     "acc": "the output so far, not divided; in the second of two passes the sum of finished terms",
     "o'": "the attention over the keys so far: acc / l_i, kept divided at every step",
     "S": "block of scores",
     "P": "block of exp(S - m), of weights once they are divided by l",
-    "m_own": "maximum of this block alone, where every block is wrongly left on its own scale",
+    "m_own": "maximum of this block alone, where every block wrongly keeps its own scale",
     "P_own": "block of exp(S - m_own)",
     "l_own": "sum of all P_own so far",
     "acc_own": "sum of all P_own V so far",
@@ -117,7 +117,7 @@ VALUES = {
     "cols": "(start, stop) of the keys",
     "masked": "whether the mask hides part of the block, or all of it",
     "mask": "the `Mask` of the sequence, in a recorded kernel",
-    "registers": "what a recorded kernel's variables m_i, l_i and alpha hold, by name, a number a row",
+    "registers": "a recorded kernel's variables m_i, l_i and alpha, by name, one number for each row",
     "products": "the step's matrix products as formulas, in order",
     "span": "(start, stop) of the elements that a pair (m, l) covers",
     "parts": "the ranges that were merged; () for a block that was reduced",
@@ -125,15 +125,15 @@ VALUES = {
     "fused": "whether dQ is made in the pass of dK and dV",
     "page": "number of the page in the pool; None if no key is attended to",
     "visits": "pairs of blocks that were visited; pages that were read",
-    "pairs": "pairs of blocks that there are",
+    "pairs": "all pairs of blocks",
     "blocks": "blocks of C",
     "lse": "log sum exp of every row, (..., 1)",
     "s": "number of the step of a ring of processes",
-    "processes": "how many processes a ring has",
+    "processes": "the number of processes of a ring",
     "order": "of the shares of a ring: plain or zigzag",
-    "owners": "whose K and V each process of a ring has",
+    "owners": "the owner of the K and V of each process of a ring",
     "work": "the blocks of S that the processes of a ring compute in this step",
-    "messages": "what the processes of a ring send in this step",
+    "messages": "the messages of a ring in this step",
 }
 
 
@@ -267,7 +267,7 @@ def hbm_bytes(steps: Iterable[Step], *names: str) -> Traffic:
     read = written = 0
     known: set[str] = set()
     for step in each_step(steps):
-        known.update(step.shapes, step.values)  # what is never stored, as P on chip, moves no bytes
+        known.update(step.shapes, step.values)  # a matrix that is never stored, such as P on chip, moves no bytes
         read += sum(tile.nbytes for tile in step.reads if not names or tile.name in names)
         written += sum(tile.nbytes for tile in step.writes if not names or tile.name in names)
     _check_known(names, known)

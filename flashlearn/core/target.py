@@ -44,14 +44,14 @@ INTERPRETED = isinstance(tl.sum, InterpretedFunction)
 """True if kernels run in Triton's interpreter, False if they are compiled for a GPU."""
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
-# NumPy 2.4 rejects what the interpreter of Triton 3.6 asks of it: to make a number of an array of one element
+# NumPy 2.4 rejects a step of the interpreter of Triton 3.6: the conversion of an array of one element to a number
 INTERPRETER_WORKS = release(triton) >= (3, 7) or release(numpy) < (2, 4)
 MAX_HEAD_DIM = 256
 MAX_GRID_YZ = 65535  # CUDA's limit on the second and third axis of a launch grid
 MIN_FLOAT32, MAX_FLOAT32 = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
 
 
-if INTERPRETED:  # here, and not in the launchers, so that it holds for every kernel, a reader's own too
+if INTERPRETED:  # here, not in the launchers, so that it applies to every kernel, a reader's own too
     patch_interpreter()
 _unwatched = InterpretedFunction.run
 
@@ -83,12 +83,12 @@ def check_runnable(**tensors: Tensor) -> None:
             reject_negated(name)
         if t.requires_grad and torch.is_grad_enabled():
             raise NotImplementedError(
-                f"expected {name} without requires_grad, since what launches a kernel has no derivative: "
+                f"expected {name} without requires_grad, since a kernel launcher has no derivative: "
                 "call flash_attention, which has one (though not under vmap), or this under torch.no_grad()"
             )
         if dual(t):
             raise NotImplementedError(
-                f"expected {name} without a forward-mode derivative, since what launches a kernel has none: "
+                f"expected {name} without a forward-mode derivative, since a kernel launcher has none: "
                 "use flashlearn.standard_attention or PyTorch's own operators"
             )
 
@@ -126,7 +126,7 @@ def check_backward(
 def reject_negated(name: str) -> NoReturn:
     """Reject a lazily negated view (`z.conj().imag`), of which a kernel would read the numbers in memory."""
     raise ValueError(
-        f"expected {name} as it is in memory, got a view that stands for the negative of that: pass {name}.resolve_neg()"
+        f"expected {name} as it is in memory, got a view with the negative sign still to be applied: pass {name}.resolve_neg()"
     )
 
 

@@ -460,7 +460,7 @@ class _Work:
     pairs: int  # sum_i rows_i * keys visited
 
 
-@functools.lru_cache(maxsize=4096)  # asked several times a cost, and again by whoever tries one block after another
+@functools.lru_cache(maxsize=4096)  # called several times a cost, and again for every block that is tried
 def _work(mask: Mask, block_q: int, block_k: int) -> _Work:
     rows_seen = visited_rows = keys = pairs = 0
     for rows in spans(mask.N_q, block_q):

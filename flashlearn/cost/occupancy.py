@@ -12,7 +12,7 @@ from flashlearn.compiler.compiled import Compiled
 
 REGISTERS, THREADS, PROGRAMS = 65536, 2048, 32  # of an SM
 SHARED = {"A100": 164 * 1024, "H100": 228 * 1024}  # bytes of one
-HANDED_OUT, TOGETHER = 256, 4  # registers come to a warp by so many, and so many warps share what there is
+HANDED_OUT, TOGETHER = 256, 4  # the unit of a warp's registers, and the number of warps that share them
 RESERVED = 1024  # bytes of shared memory that every program takes in addition
 
 

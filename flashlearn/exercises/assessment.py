@@ -31,7 +31,7 @@ from flashlearn.exercises.watching import WrongWay
 
 INF = float("inf")
 T = TypeVar("T")
-Cause = Callable[[Callable], str]  # a question to an answer: what it gets wrong, in a sentence, or nothing
+Cause = Callable[[Callable], str]  # a question to an answer: its finding in a sentence, or nothing
 Causes = tuple[Cause, ...]
 Rows = tuple[Row, ...]
 
@@ -75,7 +75,7 @@ class Exercise:
     cases: tuple[Case, ...]
     hints: tuple[str, ...] = ()
     mistakes: tuple[Answer, ...] = ()
-    values: tuple[str, ...] = ()  # the names of what is returned, if it is more than one value
+    values: tuple[str, ...] = ()  # the names of the returned values, if there are several
     path: tuple[Part, ...] = ()
     writes: tuple[str, ...] = ()  # inputs that the task has overwritten; an answer leaves all others as they are
     library: tuple[str, ...] = ()  # calls that do the whole task, "flashlearn" for any algorithm of this package
@@ -163,7 +163,7 @@ def _explained(exercise: Exercise, function: Callable, rows: Rows, outcomes: lis
         return report(rows, (), raised)
     if coarse := _coarse(outcomes):
         return report(rows, (), (Note("seen", _digits(coarse)),))
-    # what has another form takes no questions: one would take m for l
+    # results of another form get no questions: one would take m for l
     silent = any(of_another_form(outcome.got, outcome.expected) for outcome in returned)
     silent = silent or all(out.passed or isinstance(out.got, WrongWay) for out in outcomes)
     if not silent and (why := next(filter(None, (_ask(cause, function) for cause in exercise.causes)), "")):
@@ -276,7 +276,7 @@ def _wrong_number(got: Any, expected: Any) -> bool:
     if not all(isinstance(value, torch.Tensor | int | float) for value in (got, expected)):
         return False
     if isinstance(got, float) and isinstance(expected, float) and {got, expected} == {0.0, 1.0}:
-        return False  # a verdict, which every other answer gives in one case of two
+        return False  # a verdict, which is right by chance in one case of two
     g, e = _float64(got, expected)
     return g.shape != e.shape or bool((g.isfinite() & ~torch.isclose(g, e, rtol=1e-5, atol=1e-6)).any())
 

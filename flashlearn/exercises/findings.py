@@ -151,7 +151,7 @@ def _not_a_number(g: Tensor, e: Tensor) -> str:
         return ""
     rest = "" if nan.all() else ", and all others are right" if same(g[~nan], e[~nan]) else ""
     where = "all entries" if nan.all() else _where(nan)
-    return f"NaN in {where}{rest}; NaN is what inf - inf, inf / inf, 0 / 0 and 0 * inf give, and in a kernel what was never written"
+    return f"NaN in {where}{rest}; NaN comes from inf - inf, inf / inf, 0 / 0 and 0 * inf, and in a kernel from elements that were never written"
 
 
 def _infinite(g: Tensor, e: Tensor) -> str:

@@ -65,7 +65,7 @@ def multiple(got: Tensor, candidate: Tensor) -> float | None:
     if g.shape != e.shape or not (g.isfinite().all() and e.isfinite().all() and e.any() and g.any()):
         return None
     c = ((g * e).sum() / (e * e).sum()).item()
-    rounding = 1e-5 if got.dtype == torch.float64 else 1e-3  # what a kernel returns is coarser
+    rounding = 1e-5 if got.dtype == torch.float64 else 1e-3  # results of a kernel are coarser
     return c if torch.allclose(g, c * e, rtol=rounding, atol=rounding * g.abs().max().item()) else None
 
 

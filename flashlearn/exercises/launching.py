@@ -241,7 +241,7 @@ class Run(NamedTuple):
 def recorded(function: Any, x: torch.Tensor, *args: Any) -> Run:
     """The run of `function(x, *args)` with a copy of x; RuntimeError if it launched no kernel."""
     steps, *rest = _recorded(function, x, *args)
-    return Run(record(steps), *rest)  # again: steps that come from elsewhere do not know their run
+    return Run(record(steps), *rest)  # again: steps from another process do not know their run
 
 
 @with_the_answer

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 PACKAGE = Path(__file__).parents[1]
 OURS = (str(PACKAGE), str(Path(traceback.__file__).parent), "<frozen ", "<string>")  # and whatever is installed
-DROPS = re.compile(r"\.(sum|max|amax|min|mean|logsumexp)\(|lse|delta")  # what a row has one number of
+DROPS = re.compile(r"\.(sum|max|amax|min|mean|logsumexp)\(|lse|delta")  # values with one number for each row
 KEEP = ". A sum or maximum over a dimension drops it: keepdim=True or [..., None] gives it back"
 
 

@@ -18,7 +18,7 @@ from flashlearn.simulator.barriers import Race
 from flashlearn.simulator.scheduler import Deadlock
 from flashlearn.simulator.simulated import simulate, tiles
 
-gl: Any = None  # these names are the simulator's when it runs what is below
+gl: Any = None  # these names are the simulator's when it runs the functions below
 mbarrier: Any = None
 async_load: Any = None
 async_store: Any = None

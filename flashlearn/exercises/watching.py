@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 F = TypeVar("F", bound=Callable[..., Any])
-PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # what matmul and einsum come down to
+PRODUCTS = ("mm", "bmm", "addmm", "addbmm", "baddbmm", "mv", "addmv", "dot")  # the operations behind matmul and einsum
 
 
 Operand = tuple[tuple[int, ...], int]  # the shape of a tensor, and where in its storage it starts
@@ -34,7 +34,7 @@ Operand = tuple[tuple[int, ...], int]  # the shape of a tensor, and where in its
 class WrongWay(ValueError):
     """A result by a way that the task rules out; `detail` is the text in the table."""
 
-    detail = "not in the way that the task asks for"
+    detail = "not in the way that the task requires"
 
 
 def is_elsewhere(answer: Any) -> bool:
@@ -114,7 +114,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
 def watched(function: Callable, *args: Any) -> tuple[Any, list[Made]]:
     """The result of `function(*args)`, and the tensors made meanwhile, in order, those of autograd among them."""
     result, made = _watched(function, *args)
-    return result, [Made(*one) for one in made]  # of another process come tuples
+    return result, [Made(*one) for one in made]  # another process sends tuples
 
 
 @with_the_answer

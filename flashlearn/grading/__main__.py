@@ -39,7 +39,7 @@ from flashlearn.grading.kernel import run_cells
 from flashlearn.grading.record import NOT_ATTEMPTED, Entry
 from flashlearn.grading.sandbox import GIGABYTE, closed_to_others
 
-FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # what a spreadsheet takes for the start of a formula, or skips before one
+FORMULA = tuple("=+-@\t\r\n＝＋－＠")  # characters that start a formula in a spreadsheet, or are skipped before one
 # The same after characters that separate cells in other countries, and in pasted lists
 AFTER_A_SEPARATOR = re.compile(r"""(?s)(?<=.)([;|\t\r\n][\s"']*)([=+\-@＝＋－＠])""")
 
@@ -132,7 +132,7 @@ def cell(value: object) -> object:
     return f"'{value}" if value.startswith(FORMULA) else value
 
 
-WINDOWS = "what a notebook starts cannot be limited and ended there. Install WSL (`wsl --install`) and grade inside it"
+WINDOWS = "processes of a notebook cannot be limited and ended there. Install WSL (`wsl --install`) and grade inside it"
 NO_SANDBOX = (
     "expected Landlock (Linux 5.13 or later), got none: answers can read your files, the solutions among them, and use the "
     "network. Grade on such a Linux, or read the section on examinations in notebooks/GRADING.md"

@@ -63,7 +63,7 @@ def _connect(sandbox: Sandbox, connection: Path):
 def _loaded(client, connection: Path) -> bool:
     try:
         client.load_connection_file(str(connection))
-    except (OSError, ValueError):  # not there yet, or not to its end
+    except (OSError, ValueError):  # not written yet, or not completely
         return False
     return True
 

@@ -74,7 +74,7 @@ def without(root: Path, hidden: Iterable[Path]) -> Iterator[Path]:
         yield root
     elif root not in inside:
         for child in root.iterdir():
-            if not child.is_symlink():  # it leads to what has a rule of its own, or to what is hidden
+            if not child.is_symlink():  # it contains a path with a rule of its own, or a hidden one
                 yield from without(child, inside)
 
 

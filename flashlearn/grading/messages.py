@@ -24,7 +24,7 @@ DTYPES = {
         *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
     )
 }
-DEPTH, TEXT, BYTES, STORAGES, ELEMENTS = 32, 2**24, 2**28, 2**17, 2**24  # the most that a message, or a tensor, has
+DEPTH, TEXT, BYTES, STORAGES, ELEMENTS = 32, 2**24, 2**28, 2**17, 2**24  # the maximum for a message, or a tensor
 HEAD = struct.Struct("!QQ")  # bytes of JSON, bytes behind it
 
 

@@ -31,7 +31,7 @@ def code_cells(path: Path) -> list[str]:
         if path.stat().st_size > LARGEST:
             raise NotANotebook(f"not a notebook: more than {LARGEST} bytes")
         text = path.read_text(encoding="utf-8")
-    except OSError as error:  # it was there when the command began
+    except OSError as error:  # it was available when the command began
         raise NotANotebook(f"cannot be read any more: {error.strerror}") from None
     except UnicodeDecodeError:
         raise NotANotebook("not a notebook: expected text in UTF-8") from None

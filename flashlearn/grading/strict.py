@@ -42,8 +42,8 @@ from flashlearn.grading.stripped import PROVIDED, stripped
 START, GRACE, STARTS = 120, 10, 8  # seconds to start, and to heed an interrupt; starts of the process for one notebook
 MOST_TRIES, MOST_TESTS = 10, 20  # functions graded for one exercise; tests for the lab at once
 RIGHT = 5  # how often the right implementation is among the mutants, in random order
-LONGER = 4  # the lab's tests may take so many times the seconds for one function: each runs some twenty times
-SMALL = 2**16  # the most elements of q, of k and of scores with which a test of the lab may call attention
+LONGER = 4  # the lab's tests may take this multiple of the seconds for one function: each runs some twenty times
+SMALL = 2**16  # the maximum numbers of elements of q, k and scores with which a test of the lab may call attention
 AGAIN = 1.0  # seconds between two alarms
 
 T = TypeVar("T")
@@ -161,7 +161,7 @@ class Session:
             self.close()
         except _Again:
             raise  # not of the cell
-        except Exception as error:  # sent by a process that does not do what it should
+        except Exception as error:  # sent by a process that misbehaves
             self.problem = f"a cell ended with {type(error).__name__}"
         if self._channel is None:
             del self._sources[number]
@@ -313,7 +313,7 @@ class Session:
                 raise TimeoutError("no time left")
             name, args, kwargs = (reply[key] for key in ("callback", "args", "kwargs"))
             return {"value": self._function(*name)(*args, **kwargs)}
-        except Exception as error:  # of what came from the student's side, whatever it was
+        except Exception as error:  # for any message from the student's side
             return {"error": (type(error).__name__, str(error)[:2000])}
 
     def _function(self, kind: str, name: Any) -> Callable:

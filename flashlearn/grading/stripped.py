@@ -31,7 +31,7 @@ COPIED = {
 KEPT = {"cost/formulas.py": ("bytes", "intensity"), "cost/roofline.py": ("placement",)}  # functions left as they are
 OTHERS = {  # functions that have another body
     "flashlearn.core.mask.causal_mask": "return torch.ones(N_q, N_k, dtype=torch.bool, device=device).tril(N_k - N_q)",
-    "flashlearn.core.mask.crosses": "return False",  # these serve pictures of recorded kernels alone
+    "flashlearn.core.mask.crosses": "return False",  # these are only for pictures of recorded kernels
     "flashlearn.core.mask.attends": "return True",
 }
 # Functions that an answer may use: the process that grades computes them, for that exercise alone

@@ -30,7 +30,7 @@ TICK = 0.02  # seconds between two looks
 def main(arguments: list[str]) -> int:
     limits, command = json.loads(arguments[0]), arguments[1:]
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # its end comes with the end of the input alone
+        signal.signal(number, signal.SIG_IGN)  # it ends only with the end of the input
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     passed_on = [int(number) for number in os.environ.get("SUPERVISOR_PASSES_ON", "").split()]

@@ -325,7 +325,7 @@ def _shell():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    assert inspect  # Triton's interpreter asks for sources
+    assert inspect  # Triton's interpreter needs sources
     worker = Worker(socket.socket(fileno=int(sys.argv[1])))
     close_off(Path(sys.argv[2]))
     worker._channel.send("ready")

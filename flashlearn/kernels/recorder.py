@@ -31,10 +31,10 @@ from flashlearn.core.target import INTERPRETED
 
 NAMES = ("q", "k", "v", "o", "do", "dq", "dk", "dv", "a", "b", "c")  # of a kernel's tensors
 TITLES = {name: name[:-1] + name[-1].upper() for name in NAMES}  # as pictures name them: dq is dQ
-REGISTERS = ("m_i", "l_i", "alpha")  # variables of a kernel that pictures show; a number a row
+REGISTERS = ("m_i", "l_i", "alpha")  # variables of a kernel that pictures show; one number for each row
 COLUMNS = ("lse", "delta")  # one number per query: shown as a column, (B, H, N, 1)
-UNDEFINED = float("nan")  # what a load gives where its mask hides and no `other` is said; a GPU leaves anything there
-GUARD = 2**16  # elements of room on both sides of a copy: what misses a tensor by less hits no other
+UNDEFINED = float("nan")  # the value of masked elements of a load without `other`; on a GPU it is undefined
+GUARD = 2**16  # elements of room on both sides of a copy: an access that misses a tensor by less hits no other
 
 
 class StrayAccess(IndexError):
@@ -394,7 +394,7 @@ class _Recording:
         if self.matmuls and a and b:
             return {}, Tile("acc", (a.rows, b.cols), 4)
         q = self.on_chip.get("Q")
-        if q is None or "K" not in shapes or "table" in shapes:  # of pages: which keys they hold, the table knows
+        if q is None or "K" not in shapes or "table" in shapes:  # of pages: the table has their keys
             return {}, None
         shapes["S"] = (*shapes["Q"][:3], shapes["K"][2])
         k = self.on_chip.get("K")

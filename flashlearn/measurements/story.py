@@ -24,7 +24,7 @@ class Change(NamedTuple):
     why: str
 
 
-CHANGES = {  # those that a causal mask alone concerns are compared under one
+CHANGES = {  # changes of the causal mask are compared under one
     "fused": Change("standard", False, "standard attention is far below its roofline: more passes over S than a bound counts"),
     "exp2": Change("fused", False, "a guess: it is saved where every operation waits for the one before"),
     "skip": Change("exp2", True, "below the prediction at both lengths; the reason was not measured"),

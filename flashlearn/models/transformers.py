@@ -54,12 +54,12 @@ NAME = "tiled_triton"  # no "flash" in it: transformers takes such names for the
 # keywords of a model that `attention` uses
 UNDERSTOOD = ("softcap", "s_aux", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k")
 # keywords that change nothing here: lengths that the offsets imply, positions that q, k and the mask already contain,
-# a request for equal bits in every run, and what a model's forward passes down to every layer for its other parts
+# a request for equal bits in every run, and keywords that a model's forward passes to every layer for its other parts
 NEUTRAL = (
     "max_length_q", "max_length_k", "position_ids", "deterministic", "use_cache", "num_items_in_batch",
     "output_hidden_states", "output_router_logits", "return_dict",
 )  # fmt: skip
-# keywords that tell other mask functions how to make their tensor, when they may leave it out, and the window once more
+# keywords of other mask functions: how to make their tensor, when they may leave it out, and the window again
 MASK_NEUTRAL = ("allow_is_causal_skip", "allow_is_bidirectional_skip", "dtype", "config", "use_vmap", "local_size")
 
 
@@ -124,7 +124,7 @@ class KernelMask(Tensor):
         return {name: getattr(self, name) for name in ("causal", "window", "documents", "key_range")}
 
 
-# what reads properties of a tensor and computes nothing; the second half of each is what torch.compile reads
+# functions that read properties of a tensor and compute nothing; torch.compile reads the second half of each
 READ = "shape ndim dtype device layout requires_grad _base grad is_leaf is_mkldnn is_nested is_quantized is_sparse"
 QUERIED = "dim size is_floating_point is_complex stride storage_offset untyped_storage _is_view is_conj is_neg"
 PASSIVE = frozenset(
@@ -340,7 +340,7 @@ READERS: dict[object, Callable[..., Rule]] = {
     code_of(masking_utils.packed_sequence_mask_function, None): lambda packed_sequence_mask: Rule(
         packed=packed_sequence_mask
     ),
-    # positions that start anew with each packed sequence and grow by 1: within one, distances are what they were
+    # positions restart with each packed sequence and grow by 1: within one, distances stay the same
     code_of(masking_utils.remap_positions_for_packed_sequence, None, None): lambda mask_function, position_ids: read(
         mask_function
     ),
@@ -366,7 +366,7 @@ def key_ranges(
     return torch.stack((start, stop), 1).int(), not whole
 
 
-# `key_ranges` where torch.compile traces a mask: it looks at numbers, and waits for them, which no CUDA graph may hold
+# `key_ranges` where torch.compile traces a mask: it waits for numbers, which no CUDA graph may contain
 torch.library.define(
     "flashlearn::key_ranges", "(Tensor mask, SymInt N_k, SymInt offset) -> Tensor", tags=torch.Tag.cudagraph_unsafe
 )

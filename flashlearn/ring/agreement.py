@@ -17,7 +17,7 @@ from flashlearn.core.mask import check_window
 from flashlearn.ring.plan import Plan, check_order, plan_of
 
 ERRORS = {kind.__name__: kind for kind in (TypeError, ValueError, NotImplementedError)}
-LONGEST = 300  # characters of an error in a note, where one takes 6 bytes at most
+LONGEST = 300  # characters of an error in a note; each takes at most 6 bytes
 
 
 def agree(comm: Any, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Plan, float]:

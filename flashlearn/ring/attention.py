@@ -83,7 +83,7 @@ class _Ring(torch.autograd.Function):
     def forward(ctx, q, k, v, comm, plan, scale):
         o, lse = finish(forward_steps(comm, plan, q, k, v, scale))
         ctx.save_for_backward(q, k, v, o, lse)
-        ctx.set_materialize_grads(False)  # no zeros for the gradient of an lse that nobody used
+        ctx.set_materialize_grads(False)  # no zeros for the gradient of an unused lse
         ctx.comm, ctx.plan, ctx.scale = comm, plan, scale
         return o, lse
 
@@ -222,7 +222,7 @@ class KVRing:
         return shifted(cols, -self.plan.route[j][s][0][0] if s else 0)
 
 
-Parts = list[tuple[Span, Tensor, Tensor]]  # columns of a share, and what a visit gives to dK and dV there
+Parts = list[tuple[Span, Tensor, Tensor]]  # columns of a share, and the contribution of a visit to dK and dV there
 
 
 class GradientRing:
@@ -231,8 +231,8 @@ class GradientRing:
     def __init__(self, comm: Any, plan: Plan, k: Tensor):
         self.comm, self.plan, self.k = comm, plan, k
         self.pending: Pending | None = None
-        self.came: Tensor | None = None  # what others have added up for the owner of the next step
-        self.own: tuple[Span, Tensor] | None = None  # what others have added up for this process
+        self.came: Tensor | None = None  # the sum of others for the owner of the next step
+        self.own: tuple[Span, Tensor] | None = None  # the sum of others for this process
 
     def pass_on(self, s: int, parts: Parts, dk: Tensor, dv: Tensor) -> None:
         """Add what step s gave to what arrived; send it on, or to its owner; begin to receive what step s + 1 adds to."""

@@ -29,7 +29,7 @@ from flashlearn.core.inputs import check_block
 
 LOOPBACK = "127.0.0.1"
 LIMIT = 30.0  # seconds that a process waits for another
-GRACE = 3.0  # seconds that the others have to report what they lost, once a process has failed
+GRACE = 3.0  # seconds for the others to report their errors, once a process has failed
 PACKAGE = Path(__file__).parents[2]  # where flashlearn is imported from
 
 

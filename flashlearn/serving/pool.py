@@ -82,7 +82,7 @@ class PagePool:
         self.page = page
         self.k, self.v = (torch.zeros(layers, pages, H_kv, page, D, **options) for _ in "kv")
         check_float(self.k, "the pages")
-        self.holders = [0] * pages  # how many sequences hold each page
+        self.holders = [0] * pages  # the number of sequences that hold each page
         self._free = list(reversed(range(pages)))  # a stack: page 0 goes first
         self._live: set[PagedSequence] = set()
 

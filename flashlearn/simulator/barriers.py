@@ -79,8 +79,8 @@ class Barrier:
     missing: int = 0
     bytes: int = 0
     phase: int = 0  # completed phases; the parity of the one under way is its last bit
-    clock: dict[str, int] = field(default_factory=dict)  # what those who arrived knew
-    known: dict[str, int] = field(default_factory=dict)  # and what those who have waited know
+    clock: dict[str, int] = field(default_factory=dict)  # the knowledge of the arrived threads
+    known: dict[str, int] = field(default_factory=dict)  # and that of the threads that have waited
 
     def init(self, count: int) -> None:
         self.count = self.missing = count
@@ -95,7 +95,7 @@ class Barrier:
             self.phase, self.missing, self.known = self.phase + 1, self.missing + self.count, dict(self.clock)
 
     def passed(self, parity: int) -> bool:
-        return self.phase & 1 != parity & 1  # a fresh barrier lets those pass who wait for phase "1"
+        return self.phase & 1 != parity & 1  # a fresh barrier lets threads pass that wait for phase "1"
 
 
 def join(clock: dict[str, int], other: dict[str, int]) -> None:

@@ -315,7 +315,7 @@ class Names:
 
     def warp_specialize(self, partitions: list[tuple], warps: list[int], registers: list[int]) -> None:
         """Each partition in a thread of its own; the first has the warps that the kernel began with."""
-        # a group of four warps gives up registers together: those of fewer warps share such groups
+        # four warps release registers together: partitions of fewer warps share such groups
         few = [(w, r) for w, r in zip(warps, registers, strict=True) if w < 4]
         given = sum(32 * w * r for w, r in zip(warps, registers, strict=True) if w >= 4)
         given += 128 * -(-sum(w for w, _ in few) // 4) * max((r for _, r in few), default=0)
@@ -420,7 +420,7 @@ class Names:
         self._early(pointer.flat, "adds to a number", write=True)
         me = self.sim.me
         if sem == "release" and me.leaving:
-            raise Race(f"slot {self.sim.now}: {me.name} passes a turn, and {me.leaving[-1]} may not have arrived")
+            raise Race(f"slot {self.sim.now}: {me.name} releases a semaphore, and {me.leaving[-1]} may not have arrived")
         at = int(pointer.at)
         seen = int(pointer.flat[at])
         pointer.flat[at] += number
@@ -431,7 +431,7 @@ class Names:
         self._early(pointer.flat, "looks at a number")
         if int(pointer.flat[int(pointer.at)]) != int(number):
             sim = self.sim
-            raise Deadlock(f"slot {sim.now}: {sim.me.name} waits for a turn, and no program before it passes it on")
+            raise Deadlock(f"slot {sim.now}: {sim.me.name} waits for a semaphore that no program before it releases")
 
     def store(self, pointer: Pointer, tile: Tensor, mask: Any = None) -> None:
         self._early(pointer.flat, "stores", write=True)

@@ -29,7 +29,7 @@ class Worker:
     until: Callable[[], bool] = lambda: True
     waits: str = ""
     in_flight: list[Any] = field(default_factory=list)  # products under way
-    copies: list[Any] = field(default_factory=list)  # of its stores: what TMA may still read
+    copies: list[Any] = field(default_factory=list)  # of its stores: buffers that TMA may still read
     leaving: list[str] = field(default_factory=list)  # where its stores go, which may not have arrived
     go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     future: Future | None = None

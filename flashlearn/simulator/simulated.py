@@ -133,7 +133,7 @@ def ticks(run: Run) -> list[Tick]:
     return [Tick(f"stage {at[2]}", at[1], flip.phase, flip.time) for flip, at in found if at]
 
 
-DOES = {  # what one does, and what several do
+DOES = {  # the verb for one, and for several
     "landing": ("is on its way", "are on their way"),
     "wait": ("waits for ", "wait for "),
     "softmax": ("takes exponentials", "take exponentials"),
