@@ -420,7 +420,9 @@ class Names:
         self._early(pointer.flat, "adds to a number", write=True)
         me = self.sim.me
         if sem == "release" and me.leaving:
-            raise Race(f"slot {self.sim.now}: {me.name} releases a semaphore, and {me.leaving[-1]} may not have arrived")
+            raise Race(
+                f"slot {self.sim.now}: {me.name} releases a semaphore, and {me.leaving[-1]} may not have arrived"
+            )
         at = int(pointer.at)
         seen = int(pointer.flat[at])
         pointer.flat[at] += number
