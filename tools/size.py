@@ -18,7 +18,7 @@ COUNTED = {".py", ".js", ".md", ".toml"}
 PARTS = {
     "flashlearn/course": ("flashlearn/course",),
     "flashlearn/fast": ("flashlearn/fast",),
-    "flashlearn besides": ("flashlearn",),
+    "flashlearn, the rest": ("flashlearn",),
     "tests": ("tests",),
     "tools and benchmarks": ("tools", "benchmarks"),
 }
@@ -43,7 +43,7 @@ def part(path: PurePosixPath) -> str | None:
     """The part that a file belongs to, None for the few outside all of them.
 
     >>> part(PurePosixPath("flashlearn/core/hbm.py")), part(PurePosixPath("README.md"))
-    ('flashlearn besides', None)
+    ('flashlearn, the rest', None)
     """
     return next((name for name, folders in PARTS.items() if any(path.is_relative_to(one) for one in folders)), None)
 

@@ -3,8 +3,8 @@
     query i attends to key j    when    -left <= j - (i + N_k - N_q) <= right
 
 `i + N_k - N_q` is the key at the position of query i when both sequences end together (aligned to the bottom right, as
-in `torch.nn.attention.bias.causal_lower_right`). causal: right = 0. window = (left, right): at most so many keys to
-either side. None: no limit on that side. documents: of several texts packed into one sequence a token attends to its
+in `torch.nn.attention.bias.causal_lower_right`). With causal right is 0. window = (left, right): at most so many keys
+to either side. None: no limit on that side. documents: of several texts packed into one sequence a token attends to its
 own alone. So the keys that a query attends to are one range, and so are those of all queries of a block. A loop over
 blocks needs to know nothing else.
 
@@ -37,7 +37,7 @@ class Mask:
 
     left, right   the window along the diagonal, None for no limit
     documents     the offsets 0 .. N of packed texts, for N_q = N_k: query i attends to keys of its own document
-    key_range     the keys (start, stop) that exist, one span for each sequence of the batch
+    key_range     the keys (start, stop) that exist, one range for each sequence of the batch
 
     TypeError, ValueError for what is none of these.
 

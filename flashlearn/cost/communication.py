@@ -61,7 +61,7 @@ def ring_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: i
 def ring_backward_bytes(N: int, P: int, D: int, order: str, *, causal: bool = False, e: int = 2, wide: int = 4) -> int:
     """Backward: K and V once more, and dK and dV in float32 (wide: bytes of an element) from the first visitor home.
 
-    no mask          2 D wide (P - 1) N besides          as many hops as K and V
+    no mask          2 D wide (P - 1) N more             as many hops as K and V
     plain, causal    2 D wide sum_j n_j (P - 1 - j)      the last visitor sends them straight home
     zigzag, causal   2 D wide sum_j ((P - 1) a_j + j b_j)   a_j, b_j tokens of the early and the late chunk of j: only the
                                                             j processes before it give to the late one

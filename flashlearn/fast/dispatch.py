@@ -4,9 +4,9 @@
     choose_forward(one_query, k, v, causal=False, scale=0.125)    Choice("decode", {}, "")
     choose(q, k, v, options, backward=True)                       Choice("portable", {}, "torch.float32 inputs: ...")
 
-The Hopper kernels take what their hardware takes; everything else goes to the portable kernels, which take anything
-on any GPU and in the interpreter, and `why` says what stood in the way (`flashlearn.explain` tells users).
-Block sizes come from the tables below, which were measured once: nothing is tuned when a program runs.
+The Hopper kernels take the inputs that their hardware supports. The portable kernels take all others, on any GPU and in
+the interpreter. `why` has the reason (`flashlearn.explain` shows it to users). Block sizes come from the tables below,
+which were measured once: nothing is tuned when a program runs.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def decodes(q: Tensor, k: Tensor) -> bool:
 
 
 def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
-    """What stands in the way of the Hopper kernels; "" if nothing does."""
+    """Why the Hopper kernels cannot run; "" if they can."""
     if INTERPRETED:
         return "kernels run in the interpreter"
     if why := why_not_this_machine(q.device):
@@ -168,7 +168,7 @@ def why_not_hopper(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> str:
 
 
 def why_not_tma(t: Tensor) -> str:
-    """What stands in the way of TMA: it wants rows of whole 16 bytes, 16-byte aligned."""
+    """Why TMA cannot be used: it needs rows of whole 16 bytes, 16-byte aligned."""
     return "not aligned to 16 bytes" if t.data_ptr() % 16 else _why_not_these_strides(t.shape, t.stride(), t.itemsize)
 
 

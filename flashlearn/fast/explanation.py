@@ -29,7 +29,7 @@ from flashlearn.fast.portable.launches import DKDV, DQ, FORWARD, has_tensor_core
 
 
 class Explained(NamedTuple):
-    """One direction: the kernel, {results: (queries, keys) of a block}, and what stood in the way of a faster one."""
+    """One direction: the kernel, {results: (queries, keys) of a block}, and why no faster one runs."""
 
     kernel: str
     blocks: dict[str, tuple[int, int]]

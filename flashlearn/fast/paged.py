@@ -623,7 +623,7 @@ def _launch_portable(given: PagedProblem, plan: PagedPlan, results: Results) -> 
 
 
 def why_not_hopper_paged(given: PagedProblem) -> str:
-    """What stands in the way of the kernel for decoding on Hopper GPUs; "" if nothing does."""
+    """Why the kernel for decoding on Hopper GPUs cannot run; "" if it can."""
     if why := why_not_these_pages(given.sizes, given.options, given.q.dtype):
         return why
     if why := "kernels run in the interpreter" if INTERPRETED else why_not_this_machine(given.q.device):

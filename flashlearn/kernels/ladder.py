@@ -3,7 +3,7 @@
     attend(VERSIONS["exp2"], q, k, v, causal=True)      (o, lse), by that version
 
 Every version is the one before with one change; `VERSIONS` lists them in order. So that each change is alone in the
-source, these kernels are more limited than `flashlearn.kernels`. q, k and v are contiguous, of one shape (B, H, N, D),
+source, these kernels are more limited than `flashlearn.kernels`: q, k and v are contiguous, of one shape (B, H, N, D),
 N a multiple of the blocks, D a power of two. The last version of the course, in Gluon, is
 `flashlearn.fast.hopper.forward`; `flashlearn.fast.dispatch` chooses the one that `flash_attention` runs.
 """

@@ -12,8 +12,8 @@ filled part.
 A ValueError rejects what the kernels cannot do:
 
 - when the model is built: a family that computes attention itself and never asks transformers for an attention function;
-- at the first call: dropout, chunked or sparse attention, padding in the middle, a mask of the caller's own, a keyword
-  that is not in `UNDERSTOOD` or `NEUTRAL`, and any model that computes something from the mask.
+- at the first call: dropout, chunked or sparse attention, padding in the middle, and a mask of the caller's own;
+- there too: a keyword that is not in `UNDERSTOOD` or `NEUTRAL`, and any model that computes something from the mask.
 
 `docs/models.md` says for each family of the pinned transformers whether its logits equal those of eager attention.
 
@@ -81,7 +81,7 @@ class KernelMask(Tensor):
     documents   (n + 1,) int32 offsets of packed sequences, or None
 
     It is a tensor of four dimensions because transformers passes no other object as a mask. Every operation on it
-    raises, except `to(device)` and `contiguous`: a model that computes attention itself would run without its mask.
+    raises, except `to(device)` and `contiguous`: a model that computes attention itself would run without its mask. So
     torch.compile takes no such tensor into a graph, but it takes the plain ones in its fields.
     """
 

@@ -73,9 +73,9 @@ def processes(P: int, function: Callable[..., Any], *args: Any, limit: float = L
     """The results of `function(group, *args)` in P processes, in order; their output is printed by rank.
 
     The processes get the source of the function, which imports what it needs by itself, and the arguments. All have
-    ended when this returns or raises. It raises a RuntimeError if one failed, with the last line of each; a
-    TimeoutError after `limit` seconds, half of which they wait for each other; or what interrupted the cell. If this
-    process is killed, they end too.
+    ended when this returns or raises. It raises a RuntimeError if one failed, with the last line of each, or what
+    interrupted the cell. It raises a TimeoutError after `limit` seconds, half of which they wait for each other. If
+    this process is killed, they end too.
     """
     check_block(P, "P")
     if not inspect.isfunction(function) or function.__name__ == "<lambda>":

@@ -14,7 +14,7 @@ Additions to dQ come in any order, so that it may differ in its last bits from r
 (`flashlearn.fast.hopper.semaphores`). Shared memory bandwidth bounds the kernel: 368 KiB an iteration at D = 128.
 
 Findings and figures: docs/engineering_log.md. Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2, whose
-line numbers stand in the comments; J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section B.1.
+line numbers are in the comments; J. Shah et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section B.1.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def attention_backward_hopper_kernel(
     semaphores_ptr,
     # see `BackwardProblem`; in this order N_q and N_k are not loaded as a pair, which costs registers
     ranges_ptr, range_stride, N_q, N_k, kv_heads, group, scale, softcap,
-    # if SIDE_BY_SIDE, how many heads run side by side
+    # if SIDE_BY_SIDE, the number of heads that run in parallel
     heads_at_once,
     HEAD_DIM: gl.constexpr, BLOCK_M: gl.constexpr, STAGES: gl.constexpr,
     DETERMINISTIC: gl.constexpr, MASK: gl.constexpr,  # "none", "causal" or "ranges"
@@ -390,7 +390,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
 def zero_next_head(CONSUMER: gl.constexpr, tile, cta):
     """Zero-initialise this warp's part of a later head's accumulator, and wait until its own head's is zero.
 
-    The later head is the next, or, where heads run side by side, that at the same position in the next set. The zeros leave
+    The later head is the next, or, where heads run in parallel, that at the same position in the next set. The zeros leave
     from where this warp's half of dQ will be.
     """
     problem = cta.problem

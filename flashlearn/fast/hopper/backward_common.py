@@ -8,7 +8,7 @@ same tile coordinates and walks over the same blocks of queries, from the last b
     query_ranges, needs_mask, hide                     which queries attend to a key
     initial_accumulator, probabilities, register_order         tiles of a consumer, 64 keys high
 
-Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; its line numbers stand in the kernels.
+Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; its line numbers are in the kernels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class BackwardProblem:
     BLOCK_M: Any  # queries of a block
     BLOCK_N: Any  # keys of a CTA
     DETERMINISTIC: Any  # the additions to dQ have one order
-    SIDE_BY_SIDE: Any  # heads run side by side; else the grid has axes for heads and sequences
+    SIDE_BY_SIDE: Any  # heads run in parallel; else the grid has axes for heads and sequences
 
     @gluon.jit
     def query_range(self, j, batch):

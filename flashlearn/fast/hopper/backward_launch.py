@@ -103,7 +103,7 @@ def keys_of_cta(D: int) -> int:
 def heads_side_by_side(
     q: Tensor, k: Tensor, ranges: Ranges | None, *, causal: bool, deterministic: bool
 ) -> int | None:  # fmt: skip
-    """How many key heads run side by side; None: one after the other."""
+    """The number of key heads that run in parallel; None: one after another."""
     (B, _, _, D), H_kv = q.shape, k.shape[1]
     block_m, block_n = block_of_queries(D), keys_of_cta(D)
     if deterministic:

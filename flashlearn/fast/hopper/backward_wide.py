@@ -12,7 +12,7 @@ accumulator in HBM: two tiles each, or at D = 192 consume_values one and consume
 64 columns. With four chunks it holds one dO, not two.
 
 Masks, softcaps and grouped heads are as in `flashlearn.fast.hopper.backward`; the accumulator is zero before the pass. Deterministic,
-three warps add in turns (`add_dq_deterministic`). Additions to dQ bound the kernel.
+three warps add alternately (`add_dq_deterministic`). Additions to dQ bound the kernel.
 
 Findings and figures: docs/engineering_log.md. Sources: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 2; J. Shah
 et al., "FlashAttention-3", 2024 (arXiv:2407.08608), section B.1.
@@ -53,7 +53,7 @@ from flashlearn.fast.hopper.semaphores import release_semaphore, semaphores_of, 
 from flashlearn.fast.hopper.tile_scheduler import make_scheduler, store_tile_index
 from flashlearn.fast.hopper.versions import aggregate, async_add, async_load, async_store, barrier
 
-ADDING = gl.constexpr(3)  # warps that add dQ in turns, deterministic: as many as leave the consumers their registers
+ADDING = gl.constexpr(3)  # warps that add dQ alternately, deterministic: more would take registers of the consumers
 
 
 @aggregate
@@ -334,7 +334,7 @@ def dq_buffer(t, c, cta):
 def dq_barrier(t, c, cta):
     """The barrier of `dq_full` for tile c of dQ of iteration t, and its phase.
 
-    Deterministic it is one of four: three warps add in turns, and the parity of a phase does not tell iteration t from t - 2. A
+    Deterministic it is one of four: three warps add alternately, and the parity of a phase does not distinguish iterations t and t - 2. A
     warp that waits for iteration t must then know that t - 4 is over. It is: the part that this warp added before was of
     iteration t - 1 or t - 2, and by then both consumers had stored all dQ up to iteration t - 3.
     """
@@ -393,7 +393,7 @@ def add_dq(CONSUMER: gl.constexpr, cta):
 
 @gluon.jit
 def add_dq_deterministic(WARP: gl.constexpr, cta):
-    """One of the warps that in turns add the tiles of one consumer, then those of the other, and so on.
+    """One of the warps that alternately add the tiles of one consumer, then those of the other.
 
     A turn ends when the sums have arrived in HBM. That may take longer than an iteration: meanwhile the next warp goes on.
     """

@@ -7,7 +7,7 @@
 A token of hidden size 2048 costs 28 KiB of HBM traffic before and after, whatever N is: O, dO and dQ in 16 bits, the accumulator
 written and read once each.
 
-A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64), or two to four side by side. Each tile is 128 rows
+A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64), or two to four next to each other. Each tile is 128 rows
 of 32 numbers, in the order of the registers that they come from (`flashlearn.fast.hopper.backward_common.register_order`): number
 4 (32 (8 w + j) + 4 g + t) + 2 h + p is that of query 16 w + 8 h + g and column 8 j + 2 t + p. Columns past D are zeros.
 """

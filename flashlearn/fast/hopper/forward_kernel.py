@@ -38,7 +38,7 @@ def attention_forward_hopper_kernel(
     q_desc, k_desc, v_desc, o_desc, lse_ptr,
     # (1 or B, 2, N_q) int32 key ranges and the stride between two sequences, if MASK is "ranges"
     ranges_ptr, range_stride,
-    # (1,) int32, 0 before and after, or None: a static schedule; and how many heads run side by side under a mask
+    # (1,) int32, 0 before and after, or None: a static schedule; and the number of heads that run in parallel under a mask
     counter_ptr, heads_at_once,
     sinks_ptr,  # (H_q,) float32, if SINKS
     # sizes; scale * log2(e) and None, or the two factors of a softcap, see `with_softcap`

@@ -138,7 +138,7 @@ class Pages:
 
 @aggregate
 class Queries:
-    """Q (B, H_q, N_q, D), and what becomes of its products with keys."""
+    """Q (B, H_q, N_q, D), and the options of its scores."""
 
     ptr: Any
     strides: Any

@@ -14,7 +14,7 @@ So the parts are added in the order of the keys. Three things keep this from dea
   an atomic counter, and waits for lower indices alone (`flashlearn.fast.hopper.tile_scheduler`).
 - All CTAs begin at the last block of queries, to which every key adds, and go up; of a block they take all query heads before
   the block above (`flashlearn.fast.hopper.backward_common.next_query_block`).
-- The next block of keys of a head begins an iteration or more after the one before, as heads run side by side.
+- The next block of keys of a head begins an iteration or more after the one before, as heads run in parallel.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def wait_for_semaphore(semaphore_ptr, n):
 
 @gluon.jit
 def release_semaphore(semaphore_ptr):
-    """Count one more. Whoever reads the count sees what this CTA has added."""
+    """Add 1 to the count. A CTA that reads the count sees the additions of this one."""
     gl.atomic_add(semaphore_ptr, 1, sem="release")
 
 

@@ -9,10 +9,10 @@
 
 CTAs that run at the same time should read the same K and V, so that the L2 cache serves them: one head after the other. And all
 should end at the same time: the longest blocks of all heads first. Under a mask the tiles of a head differ in length, in the same way
-in every head, and a few heads side by side are between the two, the longest causal tiles first.
+in every head, and a few heads in parallel are between the two, the longest causal tiles first.
 
 Deterministic, the next block of keys of a head should begin an iteration or more after the one before, which has then added
-to dQ. So a few heads run side by side; with more than needed, less of Q, dO and dQ is shared in the L2 cache.
+to dQ. So a few heads run in parallel; with more than needed, less of Q, dO and dQ is shared in the L2 cache.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from flashlearn.fast.launcher import sm_count
 # Iterations after which the next block of keys of a head begins, measured; with ranges, of those that attend to a key in the mean
 LAGS = {"none": 1.5, "causal": 2.0, "long causal": 6.0, "ranges": 1.0}
 LONG = 4096  # keys of a long causal head
-IN_L2 = 2**24  # bytes of K and V of heads that run side by side with masks
+IN_L2 = 2**24  # bytes of K and V of heads that run in parallel with masks
 
 
 def beside(heads: int, iterations: int, resident: int, lag: float) -> int:
-    """How many heads run side by side, if a CTA takes so many iterations and `resident` CTAs run at a time.
+    """The number of heads that run in parallel, if a CTA takes so many iterations and `resident` CTAs run at a time.
 
     A CTA ends, and another begins, every iterations / resident iterations; of one head, every `lag` iterations.
     """
@@ -50,7 +50,7 @@ def in_even_sets(heads: int, side: int) -> int:
 
 
 def heads_of_a_wave(tiles: int, resident: int) -> int:
-    """How many heads of so many causal tiles run side by side: as many as keep all CTAs busy, 2 to 16.
+    """The number of heads of causal tiles that run in parallel: enough to keep all CTAs busy, 2 to 16.
 
     With more, CTAs read K and V of too many heads for the L2 cache; with fewer, the last head ends late.
     """
@@ -58,7 +58,7 @@ def heads_of_a_wave(tiles: int, resident: int) -> int:
 
 
 def heads_of_shared_keys(heads: int, blocks: int, resident: int) -> int | None:
-    """How many key heads, of so many blocks of keys, run side by side backward under a causal mask with grouped query heads.
+    """The number of key heads that run in parallel backward under a causal mask with grouped query heads.
 
     A head then has few CTAs, and the longest takes far longer than the others. So it is as many as keep all SMs busy.
     None: one head after the other.
@@ -79,7 +79,7 @@ def heads_with_masks(heads: int, nbytes: int) -> int:
 
 
 def heads_beside(q: Tensor, k: Tensor, *, causal: bool, block_n: int) -> int | None:
-    """How many key heads run side by side backward, nondeterministic and without ranges; None: one after the other."""
+    """The number of key heads that run in parallel backward, nondeterministic and without ranges; None: one after another."""
     (B, H, _, _), (_, H_kv, N_k, _) = q.shape, k.shape
     if not causal or H == H_kv:
         return None
@@ -89,7 +89,7 @@ def heads_beside(q: Tensor, k: Tensor, *, causal: bool, block_n: int) -> int | N
 def heads_beside_deterministic(
     q: Tensor, k: Tensor, ranges: Ranges | None, *, causal: bool, block_m: int, block_n: int
 ) -> int:
-    """How many key heads run side by side where CTAs of `block_n` keys wait for semaphores of `block_m` queries.
+    """The number of key heads that run in parallel where CTAs of `block_n` keys wait for semaphores of `block_m` queries.
 
     With grouped heads they are twice as many as nondeterministic: more of the CTAs that wait are then of other heads.
     With ranges `causal` is ignored.
@@ -131,7 +131,7 @@ class PersistentTileScheduler:
     slots: Any  # (2, 1) int32 in shared memory: the tile index after the i-th is in slot i % 2
     full: Any  # (2, 1) barriers of the slots
     counter_ptr: Any  # (1,) int32: how many tile indices are taken; None: a static schedule
-    heads_at_once: Any  # heads that run side by side, under a mask
+    heads_at_once: Any  # heads that run in parallel, under a mask
     problem: Any
     HEIGHT: Any  # queries of a tile
 
@@ -207,10 +207,10 @@ def causal_blocks(start_n, problem):
 
 @aggregate
 class SingleTileScheduler:
-    """Backward: the one tile of a CTA, that of its coordinates in the grid, or an index among heads that run side by side."""
+    """Backward: the one tile of a CTA, that of its coordinates in the grid, or an index among heads that run in parallel."""
 
     tile: Any  # TileCoordinates, unless SIDE_BY_SIDE
-    heads_at_once: Any  # how many heads run side by side
+    heads_at_once: Any  # the number of heads that run in parallel
     problem: Any
     index_smem: Any  # the tile index from the atomic counter, if DETERMINISTIC; else None, and it is the CTA's number
 
@@ -218,7 +218,7 @@ class SingleTileScheduler:
     def coordinates(self):
         """The tile of this CTA, in a partition.
 
-        Where heads run side by side each partition computes it, and again after its iterations. Values from before the warps part
+        Where heads run in parallel each partition computes it, and again after its iterations. Values from before the warps part
         would take registers of a consumer in every iteration, more than there are.
         """
         tile = self.tile
@@ -246,7 +246,7 @@ def make_scheduler(heads_at_once, index_smem, problem):
 
 @gluon.jit
 def tile_side_by_side(index, heads_at_once, problem):
-    """The tile with this index, where `heads_at_once` heads of all sequences run side by side."""
+    """The tile with this index, where `heads_at_once` heads of all sequences run in parallel."""
     key_blocks = gl.cdiv(problem.N_k, problem.BLOCK_N)
     n, head = side_by_side(index, heads_at_once, key_blocks, gl.num_programs(0) // key_blocks)
     start_n, kv_head, batch = n * problem.BLOCK_N, head % problem.kv_heads, head // problem.kv_heads
