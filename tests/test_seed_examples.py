@@ -92,8 +92,8 @@ EXAMPLES = {  # notebook: {example: what its code or what it printed must hold; 
     "14": {"the versions": r"fused.*exp2.*skip.*split.*blocks.*descriptors"},
     "15": {
         "the register split": r"\[240, 24\]",
-        "two buffers, then three": r"2 stages: 6 tiles in 32 slots.*3 stages: 6 tiles in 24 slots.*slots == \[40, 32\]",
-        "the missing fence": r"without its fence: slot 8: the copy engine reads x_smem",
+        "two buffers, then three": r"STAGES = 2: 32 slots.*STAGES = 3: 24 slots.*taken == \[40, 32\]",
+        "the missing fence": r"without its fence: slot 8: TMA reads x_smem",
         "a deadlock": r"slot 16: consume 0 waits for phase 1 of full\[0\]",
         "times beside them": r"ns a tile +1 stage +2 stages.*attend +\d+ +\d+.*recorded 20",
     },

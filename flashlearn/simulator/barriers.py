@@ -154,7 +154,7 @@ class Simulator(Scheduler):
         """Issue a TMA copy of a tile: it lands later, and its bytes count at the barrier."""
         me, began = self.me, self.now
         self.copied += 1
-        issued = self.access(to, f"{name} lands in {place}, asked for by {me.name}", write=True)
+        issued = self.access(to, f"{name} lands in {place}, issued by {me.name}", write=True)
         engine = f"copy {self.copied}"
         self.accesses[-1] = issued._replace(who=engine, ended=[1])
         clock = me.clock | {engine: 1}

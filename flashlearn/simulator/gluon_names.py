@@ -257,7 +257,7 @@ class Names:
         )  # fmt: skip
 
     def copy_out(self, descriptor: Descriptor, at: Sequence, buffer: Buffer, add: bool = False) -> None:
-        words = f"the copy engine reads {buffer.name}"
+        words = f"TMA reads {buffer.name}"
         self._early(descriptor.tensor, f"writes {descriptor.name}", write=True)
         self.sim.me.copies.append(self.sim.access(buffer.data, words, ended=False, engine=True))
         self.sim.me.leaving.append(descriptor.name)

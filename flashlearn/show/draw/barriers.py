@@ -58,7 +58,7 @@ def _run(scene: Scene, step: Step, title: str, rows: list[str], unit: Rect, run:
     scene.text(PAD, unit.y + 14, title, 14, bold=True)
     for number, row in enumerate(rows):
         top = unit.y + TITLE + number * unit.h
-        words = {"load": "loading warp"}.get(row, re.sub(r"^(?!stage)\w+ (\d)$", r"group \1", row))
+        words = {"load": "producer"}.get(row, re.sub(r"^(?!stage)\w+ (\d)$", r"consumer \1", row))
         scene.text(unit.x - 6, top + unit.h / 2 - 1, words, 12, anchor="end", role="quiet")
         scene.rect((unit.x, top + 1, slots * unit.w, unit.h - 4), edge="line")
         for at, bar in enumerate(bar for bar in bars if bar.row == row and bar.start <= time):
