@@ -90,8 +90,9 @@ def choose_backward(q: Tensor, k: Tensor, v: Tensor, *, scale: float) -> Choice:
 def hopper_options(N_q: int, D: int, causal: bool) -> dict[str, Any]:
     """The options of `attention_forward_hopper` for so many queries.
 
-    Three consumers of 64 queries share K and V better than two, under a causal mask only when it is long, and unless they
-    leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth is empty.
+    Three consumers of 64 queries share K and V better than two, under a causal mask only in long sequences. They do not
+    if they leave more of their tiles empty, by a sixteenth: 512 queries fill 4 tiles of 128, and of 3 of 192 one ninth
+    is empty.
     """
     options = _of_length(FORWARD_HOPPER[hopper_width(D), causal], N_q)
     if D <= 64 and not causal and -(-N_q // 192) * 192 <= 17 / 16 * -(-N_q // 128) * 128:
@@ -207,8 +208,9 @@ def _warn_of_version(version: str) -> None:
 def must_widen(q: Tensor) -> bool:
     """Whether 16-bit inputs are computed in float32.
 
-    bfloat16 in the interpreter, because the interpreter gets it wrong; both on a GPU without tensor cores for Triton
-    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the KB.
+    bfloat16 in the interpreter, because the interpreter gets it wrong. Both on a GPU without tensor cores for Triton
+    (compute capability 7.5 and less), where 16-bit factors are widened for every product, and spill registers by the
+    KB.
     """
     if INTERPRETED:
         return q.dtype == torch.bfloat16

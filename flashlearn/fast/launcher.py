@@ -56,11 +56,11 @@ def launch(
 ) -> None:  # fmt: skip
     """kernel[grid](*arguments, **constants, **options), without looking at every argument each time.
 
-    Triton's launcher asks all arguments for their types on every call, to see whether it has compiled for such.
-    Here the caller says what they depend on: `key` holds all of the arguments that a compiled kernel may differ in,
-    namely dtypes, device, alignment of the pointers and strides; the constants are added to it. Arguments and
-    constants follow the order of the kernel's parameters. For the first call with a key, `first` makes of the
-    arguments what Triton wants to compile for. dependent: the kernel may begin before the one before has ended.
+    Triton's launcher asks all arguments for their types on every call, to see whether it has compiled for such. Here
+    the caller says what they depend on. `key` has all arguments in which compiled kernels may differ: dtypes, device,
+    alignment of the pointers and strides. The constants are added to it. Arguments and constants follow the order of
+    the kernel's parameters. For the first call with a key, `first` makes of the arguments what Triton wants to compile
+    for. dependent: the kernel may begin before the one before has ended.
 
     exp2(s * scale - m) counts on one fused multiply-add, which Triton is asked to make: from 3.10 on it makes none by itself.
     """

@@ -422,7 +422,7 @@ def flash_attention_paged(
     pages         k_pages, v_pages (P, H_kv, page, D), any strides, a page of any power of two; D up to 256, on a GPU at least 2
     page_table    (B, most) int32: key t of sequence b is in page page_table[b, t // page], at t % page. Entries of pages
                   before the window of the first query may be anything, -1 for example; page 0 must then be finite
-    lengths       (B,) int32: the keys of each sequence; its last query stands at its last key
+    lengths       (B,) int32: the keys of each sequence; its last query is at its last key
     check         read the numbers in table, lengths and cu_seqlens_q, for which the host waits; in the interpreter always.
                   Unchecked, numbers out of range are taken for the nearest that is right
 
@@ -545,8 +545,8 @@ def tiles_of_queries(sizes: PagedSizes, block_m: int) -> int:
 def paged_launch(rows: int, D: int, itemsize: int) -> PortableLaunch:
     """As for decoding where the queries that share a key head are one tile, otherwise as in the portable forward pass.
 
-    Triton divides the stages of its pipeline among loads that wait for each other, here of a page's number and of the page:
-    it is given twice as many, so that as many tiles are under way.
+    Triton divides the stages of its pipeline among loads that wait for each other, here of a page's number and of the
+    page. So it is given twice the number of stages.
     """
     if rows > max_rows(itemsize):
         chosen = FORWARD[itemsize, 64 if D <= 64 else 128 if D <= 128 else 256][0]  # larger tiles spill
@@ -698,7 +698,7 @@ def _integers(sizes: PagedSizes) -> tuple[int, ...]:
 
 
 def _compiled_in(tensors: tuple[Tensor | None, ...], options: AttentionOptions) -> tuple:
-    """What kernels differ in besides dtype, device and strides: which arguments are there, and how they are aligned."""
+    """Further differences of kernels than dtype, device and strides: the given arguments, and their alignment."""
     aligned = (None if t is None else t.data_ptr() % 16 for t in tensors)
     return (*aligned, options.left is None, options.right is None)
 

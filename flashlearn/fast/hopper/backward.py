@@ -256,8 +256,8 @@ def consume(CONSUMER: gl.constexpr, cta):
 def store_ds(t, CONSUMER: gl.constexpr, ds_t, cta):
     """dS^T of iteration t (64, BLOCK_M) to shared memory, for both consumers.
 
-    The other consumer may still read dS^T of the two iterations before, and nothing older: Q of this iteration has come, so
-    that both have released the iteration two before (Q has two stages).
+    The other consumer may still read dS^T of the two iterations before, and nothing older. Q of this iteration has
+    landed, and Q has two stages, so both have released the iteration two before.
     """
     cta.ds.index(t % DS_STAGES * 2 + CONSUMER).store(ds_t)
     fence_async_shared()

@@ -185,7 +185,8 @@ def probabilities(s_t, stats_smem, masked, ranges, start_m, problem):
 def register_order(x):
     """A product (64, 64) in the order of the registers that hold it (128, 32): stored without bank conflicts.
 
-    Number (j, h, p) of thread (w, g, t) is at row 16 w + 8 h + g and column 8 j + 2 t + p of the product: four numbers of a
-    thread are adjacent, and 32 threads' are in one row. `postprocess` puts dQ's back into rows and columns.
+    Number (j, h, p) of thread (w, g, t) is at row 16 w + 8 h + g and column 8 j + 2 t + p of the product. Four numbers
+    of a thread are adjacent, and those of 32 threads are in one row. `postprocess` puts dQ's back into rows and
+    columns.
     """
     return x.reshape([4, 2, 8, 8, 4, 2]).permute((0, 3, 2, 4, 1, 5)).reshape([128, 32])  # w h g j t p: w j g t h p

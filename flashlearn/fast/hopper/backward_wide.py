@@ -7,9 +7,9 @@ owns 64 keys, and both consumers work on them:
     consume_values  S^T = K Q^T, P^T; dV += P^T dO         dV    P^T, in float32, in the order of its registers
     consume_keys    dP^T = V dO^T, dS^T; dK += dS^T Q      dK    dS^T, in 16 bits
 
-Each computes its tiles of dQ = dS K, 64 columns at a time, an iteration later, for a warp that has TMA add them to the float32
-accumulator in HBM: two tiles each, or at D = 192 consume_values one and consume_keys two. Tiles of shared memory come in chunks of
-64 columns. With four chunks it holds one dO, not two.
+Each computes its tiles of dQ = dS K, 64 columns at a time, an iteration later. A warp has TMA add them to the float32
+accumulator in HBM. These are two tiles each, or at D = 192 one of consume_values and two of consume_keys. Tiles of
+shared memory come in chunks of 64 columns. With four chunks it holds one dO, not two.
 
 Masks, softcaps and grouped heads are as in `flashlearn.fast.hopper.backward`; the accumulator is zero before the pass. Deterministic,
 three warps add alternately (`add_dq_deterministic`). Additions to dQ bound the kernel.
@@ -334,9 +334,10 @@ def dq_buffer(t, c, cta):
 def dq_barrier(t, c, cta):
     """The barrier of `dq_full` for tile c of dQ of iteration t, and its phase.
 
-    Deterministic it is one of four: three warps add alternately, and the parity of a phase does not distinguish iterations t and t - 2. A
-    warp that waits for iteration t must then know that t - 4 is over. It is: the part that this warp added before was of
-    iteration t - 1 or t - 2, and by then both consumers had stored all dQ up to iteration t - 3.
+    Deterministic it is one of four: three warps add alternately, and the parity of a phase does not distinguish
+    iterations t and t - 2. A warp that waits for iteration t must then know that t - 4 is over. It is: the part that
+    this warp added before was of iteration t - 1 or t - 2. By then both consumers had stored all dQ up to iteration t -
+    3.
     """
     if cta.problem.DETERMINISTIC:
         return Stage(4 * c + t % 4, t // 4 & 1)

@@ -4,8 +4,8 @@
     backward       adds to the accumulator
     postprocess    dQ = accumulator * scale, in 16 bits
 
-A token of hidden size 2048 costs 28 KiB of HBM traffic before and after, whatever N is: O, dO and dQ in 16 bits, the accumulator
-written and read once each.
+A token of hidden size 2048 costs 28 KiB of HBM traffic before and after, whatever N is. O, dO and dQ are in 16 bits,
+and the accumulator is written and read once each.
 
 A block of queries is two tiles of dQ, 64 by 64, one below the other (D up to 64), or two to four next to each other. Each tile is 128 rows
 of 32 numbers, in the order of the registers that they come from (`flashlearn.fast.hopper.backward_common.register_order`): number
@@ -57,10 +57,10 @@ def preprocess(
 ) -> Preprocessed:
     """lse and delta, as TMA loads them in the pass, and the accumulator of dQ.
 
-    lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
-    score_scale: what lse is divided by: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from.
-    zeroed: how many query heads, counted through all sequences, get zeros; the others are zero-initialised by the pass. None: all.
-    HBM: O, dO and lse read once; lse, delta and zeros written once.
+    lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None. score_scale:
+    the divisor of lse: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from. zeroed:
+    how many query heads, counted through all sequences, get zeros; the others are zero-initialised by the pass. None:
+    all. HBM: O, dO and lse read once; lse, delta and zeros written once.
     """
     B, H, N, D = o.shape
     block_m, tiles = block_of_queries(D), tiles_of_dq(D)

@@ -8,8 +8,9 @@ That is `flashlearn.core.mask.Mask` with documents and a window. From one query 
 block of queries attends to the keys from the start of its first query's range to the end of its last one's. A block of keys needs no
 mask if it is between the start of the last query's range and the end of the first one's.
 
-The kernel here computes both numbers for every query, and in the backward pass for every key, on the GPU: the host need not know
-the offsets, and waits for nothing. Wrong offsets give wrong results, but no kernel reads outside of its tensors.
+The kernel here computes both numbers for every query, and in the backward pass for every key, on the GPU. So the host
+need not know the offsets, and does not wait. Wrong offsets give wrong results, but no kernel reads outside of its
+tensors.
 """
 
 from __future__ import annotations

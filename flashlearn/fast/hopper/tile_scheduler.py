@@ -1,15 +1,15 @@
 """Which tile a CTA of a Hopper kernel takes, and where that tile is.
 
-    PersistentTileScheduler    forward: a CTA computes one tile of queries after another. Dynamic where a counter is given: a CTA's first
-                               tile index is its own number; its producer warp takes each next one from an atomic counter and
-                               passes it to the consumers through shared memory. Otherwise static: the next tile index is as
+    PersistentTileScheduler    forward: a CTA computes one tile of queries after another. Dynamic where a counter is
+    given: a CTA's first tile index is its own number. Its producer warp takes each next one from an atomic counter and
+    passes it to the consumers through shared memory. Otherwise static: the next tile index is as
                                many further as there are CTAs
     SingleTileScheduler        backward: a CTA computes one tile of keys. In deterministic order its index is from an atomic counter:
                                it waits for CTAs of lower indices alone (`flashlearn.fast.hopper.semaphores`)
 
-CTAs that run at the same time should read the same K and V, so that the L2 cache serves them: one head after the other. And all
-should end at the same time: the longest blocks of all heads first. Under a mask the tiles of a head differ in length, in the same way
-in every head, and a few heads in parallel are between the two, the longest causal tiles first.
+CTAs that run at the same time should read the same K and V, so that the L2 cache serves them: one head after the other.
+And all should end at the same time: the longest blocks of all heads first. Under a mask the tiles of a head differ in
+length, in the same way in every head. A few heads in parallel are between the two, the longest causal tiles first.
 
 Deterministic, the next block of keys of a head should begin an iteration or more after the one before, which has then added
 to dQ. So a few heads run in parallel; with more than needed, less of Q, dO and dQ is shared in the L2 cache.
@@ -72,8 +72,8 @@ def heads_of_shared_keys(heads: int, blocks: int, resident: int) -> int | None:
 def heads_with_masks(heads: int, nbytes: int) -> int:
     """The same with windows and documents, which make the same tiles long in all heads.
 
-    It is as many as fit into the L2 cache, with so many bytes each: K and V that one query attends to, or Q, dO and dQ of the
-    queries that attend to one key.
+    It is limited by the L2 cache. Each head takes K and V that one query attends to, or Q, dO and dQ of the queries
+    that attend to one key.
     """
     return min(heads, max(2, min(8, IN_L2 // max(nbytes, 1))))
 

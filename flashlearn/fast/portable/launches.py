@@ -15,7 +15,7 @@ from flashlearn.core.target import INTERPRETED
 
 
 class PortableLaunch(NamedTuple):
-    """Block sizes, and what the compiler is told: warps, stages of software pipelining, most registers of a thread."""
+    """Block sizes, and the compiler's options: warps, stages of software pipelining, maximum registers of a thread."""
 
     block_m: int
     block_n: int

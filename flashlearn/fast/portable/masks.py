@@ -5,12 +5,12 @@
     Mask.visible          is_visible
 
 Whatever is None does not limit: `left` and `right`, at most so many keys before and after a query's own; `first_key`,
-the first key that exists. It costs nothing either, since Triton compiles a kernel anew for a None. Query i stands at
-key i + diagonal, diagonal = N_k - N_q.
+the first key that exists. It costs nothing either, since Triton compiles a kernel anew for a None. The position of
+query i is that of key i + diagonal, diagonal = N_k - N_q.
 
-Documents and packed sequences are cut apart instead of masked: a tile of a kernel's grid is a block of *one* sequence,
-and everything in the kernel is said of that sequence alone. Which block of which sequence a tile is, `find_tiles` has
-a small kernel compute, so that the host need not know the offsets, and waits for nothing.
+Documents and packed sequences are cut apart instead of masked. A tile of a kernel's grid is a block of *one* sequence,
+and everything in the kernel is about that sequence alone. Which block of which sequence a tile is, `find_tiles` has a
+small kernel compute, so that the host need not know the offsets, and waits for nothing.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def clamped(offsets_ptr, sequence, minimum, N):
 def attention_tiles_kernel(own_ptr, other_ptr, tiles_ptr, sequences, N_own, N_other, BLOCK: tl.constexpr):
     """What `tile_coordinates` reads, for one tile.
 
-    Sequence s, of the rows from own[s] on, has the tiles from own[s] // BLOCK + s on: that is room for all of its
-    blocks, and a tile that is none gets length 0.
+    Sequence s, with the queries from own[s] on, has the tiles from own[s] // BLOCK + s on. That is room for all of its
+    blocks, and an unused tile gets length 0.
     """
     tile = tl.program_id(0)
     low = tile * 0
@@ -201,7 +201,7 @@ class Strides(NamedTuple):
     d: int
 
 
-@lru_cache(4096)  # asked for every tensor of every launch: a look-up takes a third of the time of a new tuple
+@lru_cache(4096)  # for every tensor of every launch: a look-up takes a third of the time of a new tuple
 def named(strides: tuple[int, int, int, int]) -> Strides:
     return Strides(*strides)
 
