@@ -740,7 +740,7 @@ def test_a_round_is_an_innermost_loop_with_products():
     found = rounds.stands(kernel)
     assert found.pop("of all samples") == 72 / 171
     assert {kind: round(72 * part) for kind, part in found.items() if part} == {
-        "waiting at barriers": 5 + 6 + 10 + 11 + 16, "asking for products": 7, "waiting for products": 8, "exponentials": 9,
+        "waiting at barriers": 5 + 6 + 10 + 11 + 16, "issuing products": 7, "waiting for products": 8, "exponentials": 9,
     }  # fmt: skip
 
 

@@ -10,11 +10,11 @@ from typing import NamedTuple
 # What an instruction of a Hopper GPU is for, by the beginning of its name
 KINDS = {
     "waiting for products": ("WARPGROUP",),
-    "asking for products": ("HGMMA",),
+    "issuing products": ("HGMMA",),
     "waiting at barriers": ("SYNCS", "BAR", "BRA", "NOP", "WARPSYNC", "BSYNC"),
     "exponentials": ("MUFU",),
     "shared memory": ("LDS", "STS", "FENCE"),
-    "registers from memory": ("LDL", "STL"),
+    "spills": ("LDL", "STL"),
 }
 REST = "the rest"
 

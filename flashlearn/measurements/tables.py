@@ -271,14 +271,14 @@ def counters(profile: Mapping) -> str:
         names = {"flashlearn": "ours", "cudnn": "cuDNN", "fa4": "FA-4"}
         lines += ["", f"{way:40}" + "".join(f"{setting:27}" for setting in settings)]
         lines.append(f"{'':37}" + columns((names[row["backend"]] for row in rows), 9))
-        told = {key: [row[key] for row in rows] for key in ("ms", "clock, GHz")}
-        told["products need, % of cycles"] = [products_need(row) for row in rows]
-        told |= {key: [row[key] for row in rows] for key in rows[0] if "%" in key}
-        told["registers reloaded, thousands"] = [row["registers reloaded from memory"] / 1e3 for row in rows]
-        told["time of computing warps in rounds, %"] = [in_rounds(row) for row in rows]
+        lines_of = {key: [row[key] for row in rows] for key in ("ms", "clock, GHz")}
+        lines_of["products need, % of cycles"] = [products_need(row) for row in rows]
+        lines_of |= {key: [row[key] for row in rows] for key in rows[0] if "%" in key}
+        lines_of["registers reloaded, thousands"] = [row["registers reloaded from memory"] / 1e3 for row in rows]
+        lines_of["time of consumers in iterations, %"] = [in_iterations(row) for row in rows]
         kinds = [kind for kind in rows[0]["round"] if kind != "of all samples"]
-        told |= {f"  {kind}": [100 * row["round"][kind] for row in rows] for kind in kinds}
-        for words, numbers in told.items():
+        lines_of |= {f"  {kind}": [100 * row["round"][kind] for row in rows] for kind in kinds}
+        for words, numbers in lines_of.items():
             digits = 2 if words in ("ms", "clock, GHz") else 1 if max(numbers) < 1000 else 0
             lines.append(f"{words:37}" + columns((f"{number:,.{digits}f}" for number in numbers), 9))
     return "\n".join(line.rstrip() for line in lines)
@@ -289,7 +289,7 @@ def products_need(row: Mapping) -> float:
     return 100 * credited(row, row["direction"]) / (row["ms"] / 1e3 * row["clock, GHz"] * 1e9 * H200_SXM.sms * 4096)
 
 
-def in_rounds(row: Mapping) -> float:
+def in_iterations(row: Mapping) -> float:
     """The part of the time of computing warps that is in iterations, in %.
 
     An SM has four schedulers. The profiler looks at each of them equally often, and then at one of its warps. All have as many
