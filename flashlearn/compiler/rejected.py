@@ -95,8 +95,9 @@ class Rejection(NamedTuple):
 def rejected(
     kernel: Any, kinds: dict[str, str], constants: dict[str, Any], capability: int = 90, num_warps: int = 4
 ) -> Rejection | None:
-    """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler accepts it. A kernel
-    that it accepts and compiles wrongly (`frozen`) counts as rejected.
+    """Compile a kernel for a GPU of this compute capability, 90 for an H100; None if the compiler accepts it.
+
+    A kernel that it accepts and compiles wrongly (`frozen`) counts as rejected.
 
     kernel     with or without @triton.jit, compiled or interpreted here
     kinds      the type of each argument that is no constant: "*fp16" a pointer, "i32" or "fp32" a number

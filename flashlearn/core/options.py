@@ -26,7 +26,7 @@ class More(_Shared, total=False):
     softcap     c: scores become c tanh(score / c)
     alibi       (H_q,) float32: score - alibi |i + N_k - N_q - j|
     sinks       (H_q,) float32: one more term e^sink in the sum of every row, with a value of 0. To merge results over
-    parts of the keys by (o, lse), give the sinks to one part alone, as each part counts them
+                parts of the keys by (o, lse), give the sinks to one part alone, as each part counts them
 
     `alibi` and `sinks` in 16 bits are converted to float32, the dtype of their gradients. A score is scaled, capped,
     lowered with distance and masked, in this order; then comes the sink. See `flashlearn.core.mask` and

@@ -223,13 +223,15 @@ def attention_decode(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """O = softmax(Q K^T scale) V and lse, as `attention_forward` gives them, for few queries and many keys.
 
-    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256; at most 64 queries that share a key head, H_q
-    / H_kv * N_q (float32: 32). splits: the number of pieces of a head's keys; enough to fill the GPU unless given.
+    q (B, H_q, N_q, D); k, v (B, H_kv, N_k, D), any strides, D up to 256. At most 64 queries share a key head,
+    H_q / H_kv * N_q (float32: 32).
+    splits: the number of pieces of a head's keys; enough to fill the GPU unless given.
     one_launch: whether the last program of a key head merges its splits, or a second kernel all of them. Unless given:
-    in one launch on a GPU, if there is little to merge and no CUDA graph is being captured. options: these in place of
-    `causal` and `scale`, all but documents and packed sequences. HBM: K and V (of a window its keys alone) once per key
-    head, and Q once per split. (o, lse) of every split in float32 are written and read, O and lse once. A single split
-    writes O and lse at once. Source: Dao et al. 2023.
+    in one launch on a GPU, if there is little to merge and no CUDA graph is being captured.
+    options: these in place of `causal` and `scale`, all but documents and packed sequences.
+
+    HBM: K and V (of a window its keys alone) once per key head, and Q once per split. (o, lse) of every split in
+    float32 are written and read, O and lse once. A single split writes O and lse at once. Source: Dao et al. 2023.
     """
     check_runnable(q=q, k=k, v=v)
     size = check_qkv(q, k, v)

@@ -2,7 +2,7 @@
 
 - notebook.py: reads a notebook, and finds by its name which exercises are expected in it.
 - record.py: the record that `check` writes in a grading run. kernel.py: runs the cells in a Jupyter kernel, for that
-record.
+  record.
 - strict.py: grades submitted functions, which are called in a separate process (worker.py).
 - messages.py: sends values to that process and back. landlock.py: restricts its rights.
 - stripped.py: the package in that process, a copy without answers. stand_ins.py: what replaces its functions.

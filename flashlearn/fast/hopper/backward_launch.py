@@ -44,14 +44,16 @@ def attention_backward_hopper(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """dq, dk and dv, as `attention_backward` gives them, of inputs that `why_not_hopper` accepts.
 
-    ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them; `causal` is then
-    ignored. preprocessed: the result of `preprocess` for o, do, lse and the gradient of lse, with `zeroed` from
-    `heads_zeroed` or None. Its sums are used up. None: without a gradient of lse. `preprocess` must be launched after
-    everything that writes do, q, k, v and ranges, which are read while it runs (`flashlearn.fast.launcher`). softcap:
-    c, scores are c tanh(score / c). deterministic: dq has the same bits every time. Extra memory: lse, delta and the
-    accumulator of dq in float32, for whole blocks of queries and 64, 128, 192 or 256 columns. Deterministic, 8 bytes
-    for a block of 64 (D > 64) or 128 queries, and with ranges 4 bytes for every pair of such a block and one of 128
-    keys (D > 128: 64).
+    ranges: the queries that attend to keys, as `attention_ranges(..., of_keys=True)` gives them. `causal` is then ignored.
+    preprocessed: the result of `preprocess` for o, do, lse and the gradient of lse, with `zeroed` from `heads_zeroed` or
+    None. Its sums are used up. None: without a gradient of lse. `preprocess` must be launched after everything that
+    writes do, q, k, v and ranges, which are read while it runs (`flashlearn.fast.launcher`).
+    softcap: c, scores are c tanh(score / c).
+    deterministic: dq has the same bits every time.
+
+    Extra memory: lse, delta and the accumulator of dq in float32, for whole blocks of queries and 64, 128, 192 or 256
+    columns. Deterministic, 8 bytes for a block of 64 (D > 64) or 128 queries. With ranges also 4 bytes for every pair of
+    such a block and one of 128 keys (D > 128: 64).
     """
     check_bool(causal, "causal")
     check_bool(deterministic, "deterministic")

@@ -336,8 +336,8 @@ def dq_barrier(t, c, cta):
 
     Deterministic it is one of four: three warps add alternately, and the parity of a phase does not distinguish
     iterations t and t - 2. A warp that waits for iteration t must then know that t - 4 is over. It is: the part that
-    this warp added before was of iteration t - 1 or t - 2. By then both consumers had stored all dQ up to iteration t -
-    3.
+    this warp added before was of iteration t - 1 or t - 2. By then both consumers had stored all dQ up to
+    iteration t - 3.
     """
     if cta.problem.DETERMINISTIC:
         return Stage(4 * c + t % 4, t // 4 & 1)

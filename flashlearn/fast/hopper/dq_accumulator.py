@@ -57,10 +57,12 @@ def preprocess(
 ) -> Preprocessed:
     """lse and delta, as TMA loads them in the pass, and the accumulator of dQ.
 
-    lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None. score_scale:
-    the divisor of lse: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from. zeroed:
-    how many query heads, counted through all sequences, get zeros; the others are zero-initialised by the pass. None:
-    all. HBM: O, dO and lse read once; lse, delta and zeros written once.
+    lse, dlse: (B, H_q, N_q) float32, lse of the forward pass and the gradient that reaches it, or None.
+    score_scale: the divisor of lse: the scale of Q K^T, or a softcap. The pass multiplies by it what it subtracts lse from.
+    zeroed: the number of query heads, counted through all sequences, that get zeros; the pass zero-initialises the others.
+    None: all.
+
+    HBM: O, dO and lse read once; lse, delta and zeros written once.
     """
     B, H, N, D = o.shape
     block_m, tiles = block_of_queries(D), tiles_of_dq(D)

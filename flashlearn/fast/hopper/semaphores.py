@@ -13,7 +13,7 @@ So the parts are added in the order of the keys. Three things keep this from dea
 - A CTA waits for CTAs that must run or be over. GPUs promise no order in which CTAs begin, so each takes its tile index from
   an atomic counter, and waits for lower indices alone (`flashlearn.fast.hopper.tile_scheduler`).
 - All CTAs begin at the last block of queries, to which every key adds, and go up. They take all query heads of a block
-before the block above (`flashlearn.fast.hopper.backward_common.next_query_block`).
+  before the block above (`flashlearn.fast.hopper.backward_common.next_query_block`).
 - The next block of keys of a head begins an iteration or more after the one before, as heads run in parallel.
 """
 

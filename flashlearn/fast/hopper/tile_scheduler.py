@@ -1,8 +1,8 @@
 """Which tile a CTA of a Hopper kernel takes, and where that tile is.
 
-    PersistentTileScheduler    forward: a CTA computes one tile of queries after another. Dynamic where a counter is
-    given: a CTA's first tile index is its own number. Its producer warp takes each next one from an atomic counter and
-    passes it to the consumers through shared memory. Otherwise static: the next tile index is
+    PersistentTileScheduler    forward: a CTA computes one tile of queries after another. Dynamic where a counter is given: a CTA's first
+                               tile index is its own number. Its producer warp takes each next one from an atomic counter and
+                               passes it to the consumers through shared memory. Otherwise static: the next tile index is
                                larger by the number of CTAs
     SingleTileScheduler        backward: a CTA computes one tile of keys. In deterministic order its index is from an atomic counter:
                                it waits for CTAs of lower indices alone (`flashlearn.fast.hopper.semaphores`)

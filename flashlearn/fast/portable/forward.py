@@ -3,7 +3,7 @@
 What changed from the teaching kernel, and why:
 
 1. The maximum is taken of Q K^T itself, and scale goes into the exponent. exp2(S c - m c) with c = scale log2(e) is one
-fused multiply-add and one exponential for a score; S c alone would cost a multiplication. That asks for c > 0: for a
+   fused multiply-add and one exponential for a score; S c alone would cost a multiplication. That asks for c > 0: for a
    negative scale the kernel takes -S and -c.
 2. Blocks that every query of a tile attends to are a loop of their own, whose loads need no mask either.
 3. A tile's offsets are computed once, in 32 bits; the loop adds a 64-bit distance to one pointer.
@@ -12,7 +12,7 @@ fused multiply-add and one exponential for a score; S c alone would cost a multi
 6. The masked blocks come first: otherwise the assembler lets every product wait for the one before.
 7. A launch for each GPU: larger blocks and deeper pipelines, as far as its shared memory goes.
 8. Masks (`masks`), and scores that are more than products (`scores`), are arguments. They are None for plain attention,
-so that Triton compiles the same code as without them.
+   so that Triton compiles the same code as without them.
 
 Source: T. Dao, "FlashAttention-2", 2023 (arXiv:2307.08691), Algorithm 1.
 """
