@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
 from flashlearn.core.progress import progress
@@ -237,7 +238,12 @@ def without_numpy(value: Any) -> Any:
     """NumPy's numbers as Python's, in tuples and lists, too: an answer may be either."""
     if isinstance(value, tuple | list):
         return [*map(without_numpy, value)] if isinstance(value, list) else tuple(map(without_numpy, value))
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape else value
+
+
+def _no_warnings() -> AbstractContextManager:
+    """NumPy says nothing of what overflows, where anything has imported it."""
+    return sys.modules["numpy"].errstate(all="ignore") if sys.modules.get("numpy") else nullcontext()
 
 
 _run_known = functools.lru_cache(maxsize=4096)(_run)  # a known mistake does the same at every check of a session
@@ -283,7 +289,7 @@ def _wrong_number(got: Any, expected: Any) -> bool:
 
 def _ask(cause: Cause, function: Callable) -> str:
     """The finding of this question about the answer; nothing if it raises."""
-    with torch.random.fork_rng(devices=()), np.errstate(all="ignore"):
+    with torch.random.fork_rng(devices=()), _no_warnings():
         torch.default_generator.manual_seed(0)
         try:
             return cause(function)

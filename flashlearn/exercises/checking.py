@@ -1,15 +1,22 @@
 """All exercises of the course, and `check`, `hint` and `lines` for notebooks."""
 
 import difflib
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 
-from flashlearn.course import NOTEBOOKS, numbered
+from flashlearn.course import NOTEBOOKS, NUMBERS, numbered
 from flashlearn.exercises.answers import answers
 from flashlearn.exercises.assessment import Exercise, grade
 from flashlearn.exercises.ordering import Lines, Ordering, as_function
 from flashlearn.exercises.report import Hint, Report, leave
+
+
+@functools.cache
+def of_notebook(notebook: str) -> dict[str, Exercise]:
+    """The exercises of a notebook by name, "03.merge" for one."""
+    return {exercise.name: exercise for exercise in _exercises(notebook)}
 
 
 def _exercises(notebook: str) -> Iterator[Exercise]:
@@ -25,8 +32,23 @@ def _exercises(notebook: str) -> Iterator[Exercise]:
         yield replace(exercise, name=numbered(id), id=id, mistakes=known, causes=mine)
 
 
-EXERCISES = {exercise.name: exercise for notebook in NOTEBOOKS for exercise in _exercises(notebook)}
-PARTS = {part.name: part for exercise in EXERCISES.values() for part in exercise.parts}  # "12.kernel.1", ...
+class _Exercises(Mapping[str, Exercise]):
+    """All exercises by name. A notebook's are imported when one of them is asked for: those on kernels need Triton."""
+
+    def __getitem__(self, name: str) -> Exercise:
+        notebook = next((notebook for notebook, number in NUMBERS.items() if name.startswith(f"{number}.")), None)
+        if notebook is None:
+            raise KeyError(name)
+        return of_notebook(notebook)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for notebook in NOTEBOOKS for name in of_notebook(notebook))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+EXERCISES = _Exercises()
 
 _hints_shown: dict[str, int] = {}  # of each exercise, since Python started
 
@@ -75,10 +97,13 @@ def _exercise(name: str) -> Exercise:
     if not isinstance(name, str):
         raise TypeError(f"expected the name of an exercise, a text, got {type(name).__name__}")
     given, name = name, numbered(name)
-    if name in PARTS:
-        return PARTS[name]
-    if name not in EXERCISES:
-        near = difflib.get_close_matches(name, [*EXERCISES, *PARTS], n=1)
-        meant = f": do you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {given!r}{meant}")
-    return EXERCISES[name]
+    if name in EXERCISES:
+        return EXERCISES[name]
+    whole, _, step = name.rpartition(".")  # "12.kernel.1" is the first step to "12.kernel"
+    for part in EXERCISES[whole].parts if step.isdecimal() and whole in EXERCISES else ():
+        if part.name == name:
+            return part
+    parts = [part.name for exercise in EXERCISES.values() for part in exercise.parts]
+    near = difflib.get_close_matches(name, [*EXERCISES, *parts], n=1)
+    meant = f": do you mean {near[0]!r}?" if near else ""
+    raise ValueError(f"expected the name of an exercise, one of {', '.join(EXERCISES)}, got {given!r}{meant}")

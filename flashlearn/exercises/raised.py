@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
+
 PACKAGE = Path(__file__).parents[1]
-OURS = (str(PACKAGE), str(Path(traceback.__file__).parent), "<frozen ", "<string>")  # and whatever is installed
+# and whatever is installed
+OURS = (str(PACKAGE), *(str(Path(module.__file__).parent) for module in (traceback, torch)), "<frozen ", "<string>")
 DROPS = re.compile(r"\.(sum|max|amax|min|mean|logsumexp)\(|lse|delta")  # values with one number for each row
 KEEP = ". A sum or maximum over a dimension drops it: keepdim=True or [..., None] gives it back"
 

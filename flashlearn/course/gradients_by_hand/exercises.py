@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from flashlearn.algorithms.gradients import attention_backward, matmul_backward, softmax_backward
 from flashlearn.course.gradients_by_hand.solutions import (
     bug_solution,
     matmul_solution,
@@ -21,23 +22,23 @@ def _random(*shape, seed=0):
 
 
 def _product(N, D, M):
-    """The gradients of X W for random X, W and dY, by autograd."""
+    """The gradients of X W for random X, W and dY."""
 
     def compare(function):
-        dy, x, w = _random(N, M, seed=2), _random(N, D).requires_grad_(), _random(D, M, seed=1).requires_grad_()
-        return function(dy.clone(), x.detach().clone(), w.detach().clone()), torch.autograd.grad(x @ w, (x, w), dy)
+        dy, x, w = _random(N, M, seed=2), _random(N, D), _random(D, M, seed=1)
+        return function(dy.clone(), x.clone(), w.clone()), matmul_backward(dy, x, w)
 
     return compare
 
 
 def _softmax(*shape, spread=1.0, hidden=False):
-    """The gradient of softmax for random logits and dP, by autograd; a mask may hide the last two of every row."""
+    """The gradient of softmax for random logits and dP; a mask may hide the last two of every row."""
 
     def compare(function):
-        s, dp = (spread * _random(*shape)).requires_grad_(), _random(*shape, seed=1) + 2
+        s, dp = spread * _random(*shape), _random(*shape, seed=1) + 2
         seen = torch.arange(shape[-1]) < shape[-1] - 2 if hidden else torch.tensor(True)
         p = torch.softmax(s.masked_fill(~seen, -math.inf), -1)
-        return function(dp.clone(), p.detach().clone()), torch.autograd.grad(p, s, dp)[0]
+        return function(dp.clone(), p.clone()), softmax_backward(dp, p)
 
     return compare
 
@@ -64,13 +65,12 @@ def _softmax_by_hand(function):
 
 
 def _attention(N_q, N_k, D):
-    """The gradients of attention of one head, by autograd."""
+    """The gradients of attention of one head."""
 
     def compare(function):
         q, k, v, do = (_random(n, D, seed=seed) for seed, n in enumerate((N_q, N_k, N_k, N_q)))
-        leaves = [t.clone().requires_grad_() for t in (q, k, v)]
-        o = torch.softmax(leaves[0] @ leaves[1].mT / math.sqrt(D), -1) @ leaves[2]
-        return function(do, q, k, v), torch.autograd.grad(o, leaves, do)
+        want = attention_backward(*(t[None, None] for t in (do, q, k, v)))
+        return function(do, q, k, v), tuple(gradient[0, 0] for gradient in want)
 
     return compare
 

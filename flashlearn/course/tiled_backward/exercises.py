@@ -6,6 +6,7 @@ import math
 
 import torch
 
+from flashlearn.algorithms.gradients import softmax_backward
 from flashlearn.course.tiled_backward.solutions import (
     dq_solution,
     ds_solution,
@@ -23,12 +24,11 @@ ORDER = puzzle("tiled_backward", "order", one_block_of_keys, given=(1, 0))
 
 
 def _problem(N_q, N_k, D, size=1.0):
-    """q, k, v, do, P, o, lse of one head in float64, and S with the gradient that autograd finds for it."""
+    """q, k, v, do, P, o, lse of one head in float64, and the gradient of S."""
     q, k, v, do = normals(*((n, D) for n in (N_q, N_k, N_k, N_q)), seed=N_q)
-    S = (size * q @ k.mT / math.sqrt(D)).requires_grad_()
+    S = size * q @ k.mT / math.sqrt(D)
     P = torch.softmax(S, -1)
-    dS = torch.autograd.grad((P @ v * do).sum(), S)[0]  # of a number: with `do` as an argument torch imports SymPy
-    return size * q, k, v, do, P.detach(), P.detach() @ v, torch.logsumexp(S.detach(), -1), dS
+    return size * q, k, v, do, P, P @ v, torch.logsumexp(S, -1), softmax_backward(do @ v.mT, P)
 
 
 def pairs(tiles, T_r, T_c):
@@ -46,11 +46,11 @@ def pairs(tiles, T_r, T_c):
 
 
 def _met(name, hint, T_r, T_c, j):
-    """dV of block j, by the tiles that an answer lists and by autograd; a block has two rows."""
+    """dV of block j, by the tiles that an answer lists and whole; a block has two rows."""
 
     def compare(function):
-        P, dO, V = normals((2 * T_r, 2 * T_c), (2 * T_r, 3), (2 * T_c, 3), seed=10 * T_r + T_c)
-        want = torch.autograd.grad((P @ V.requires_grad_() * dO).sum(), V)[0].split(2)[j]
+        P, dO = normals((2 * T_r, 2 * T_c), (2 * T_r, 3), seed=10 * T_r + T_c)
+        want = (P.mT @ dO).split(2)[j]
         tiles = [part.split(2, 1) for part in P.split(2)]
         terms = [tiles[i][column].mT @ dO.split(2)[i] for i, column in pairs(function(j, T_r, T_c), T_r, T_c)]
         return sum(terms, torch.zeros_like(want)), want
@@ -86,7 +86,7 @@ def _ds(name, hint, N_q, N_k, D, rows, cols, hidden=False, tolerance=1e-5):
 
 
 def _dq(name, hint, N_q, N_k, D, rows, block_k, size=1.0, tolerance=1e-5):
-    """dQ of some of the queries, for all keys, by autograd."""
+    """dQ of some of the queries, for all keys."""
 
     def compare(function):
         q, k, v, do, _, o, lse, dS = _problem(N_q, N_k, D, size)
