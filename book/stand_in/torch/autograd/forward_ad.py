@@ -1,0 +1,3 @@
+"""No forward-mode derivatives are taken."""
+
+_current_level = -1

@@ -1,0 +1,3 @@
+"""The hook on functions."""
+
+from torch.dispatch import TorchFunctionMode as TorchFunctionMode

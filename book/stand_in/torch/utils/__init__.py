@@ -1,0 +1,1 @@
+"""The hook on operations is in `_python_dispatch`."""

@@ -1,0 +1,3 @@
+"""The hook on operations."""
+
+from torch.dispatch import TorchDispatchMode as TorchDispatchMode
