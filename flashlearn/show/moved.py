@@ -16,7 +16,7 @@ from flashlearn.show.course import STAGES, Algorithm, Stage, before
 
 HEADS = ("function", "loops", "reads", "read B", "written B", "extra B", "on chip B", "on chip")
 LEGEND = (
-    "Loops: those that read from the large memory. Reads: how often a matrix is read in all. "
+    "Loops: how many loops read from the large memory. Reads: how often a matrix is read in all. "
     "Extra: stored besides the result. On chip: the most that one program holds."
 )
 

@@ -47,11 +47,11 @@ def blocks_of_keys(reread_bytes):
     return ""
 
 
-def one_kernel(least_time):
+def one_kernel(minimum_time):
     """A kernel takes the longer of its two times."""
     for flops, moved in ((24.0, 20.0), (4.0, 20.0)):
         compute, memory = flops / 2, moved / 4
-        got = float(least_time([(flops, moved)], 2.0, 4.0))
+        got = float(minimum_time([(flops, moved)], 2.0, 4.0))
         case = f"with peak 2 and bandwidth 4, a kernel of {flops:g} FLOPs and {moved:g} bytes"
         if abs(got - max(compute, memory)) > 1e-9:
             return (
@@ -60,10 +60,10 @@ def one_kernel(least_time):
     return ""
 
 
-def one_after_another(least_time):
+def one_after_another(minimum_time):
     """The times of kernels add up."""
     both = [(24.0, 20.0), (4.0, 20.0)]
-    got = float(least_time(both, 2.0, 4.0))
+    got = float(minimum_time(both, 2.0, 4.0))
     if abs(got - 17) > 1e-9:
         return f"two kernels that take 12 and 5 by themselves take {got:.4g} together; expected the sum, 17"
     return ""

@@ -134,7 +134,7 @@ EXERCISES = (
     ),
     Exercise(
         "time",
-        "least_time(kernels, peak, bandwidth) -> seconds that kernels take at least, one after another; each is (flops, bytes)",
+        "minimum_time(kernels, peak, bandwidth) -> seconds that kernels take at least, one after another; each is (flops, bytes)",
         time_solution,
         TIME_CASES,
         hints=(

@@ -1,4 +1,4 @@
-"""Curves: measured rates, bytes and least times by block size, losses of a training run."""
+"""Curves: measured rates, bytes and minimum times by block size, losses of a training run."""
 
 from __future__ import annotations
 
@@ -118,9 +118,9 @@ def draw_budgets(ax: Axes, budgets: Sequence[int], traffic: Mapping[str, Sequenc
 
 
 def draw_block_sizes(ax: Axes, times: Mapping[int, tuple[float, float, bool]]) -> None:
-    """The least times, in µs, of waiting for HBM and of computing, and whether the tiles fit: {block_q: (.., .., fits)}.
+    """The minimum times, in µs, of waiting for HBM and of computing, and whether the tiles fit: {block_q: (.., .., fits)}.
 
-    The larger of the two, a broad grey curve, is the least time of the whole; it bends where the two cross.
+    The larger of the two, a broad grey curve, is the minimum time of the whole; it bends where the two cross.
     """
     if len(times) < 2 or not any(fits for _, _, fits in times.values()):
         raise ValueError(f"expected at least two block sizes, one of which fits, got {dict(times)}")
@@ -141,7 +141,7 @@ def draw_block_sizes(ax: Axes, times: Mapping[int, tuple[float, float, bool]]) -
     ax.text(blocks[0] * 1.06, compute[0] / 1.45, "computing", weight="bold")
     up = min(memory + compute) / 1.5, 1.7 * max(memory + compute)
     ax.set(xscale="log", yscale="log", xlim=(0.87 * blocks[0], right), ylim=up)
-    ax.set(xlabel="block_q", ylabel="least time, µs")
+    ax.set(xlabel="block_q", ylabel="minimum time, µs")
     _ticks(ax, blocks, [tick for tick in (5, 10, 20, 50, 100, 200) if up[0] <= tick <= up[1]])
 
 
