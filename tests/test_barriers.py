@@ -178,14 +178,14 @@ def test_one_stage_too_few_overwrites_what_lies_behind():
 
 
 def test_a_missing_fence_is_seen():
-    fence = "    fence_async_shared()  # what threads stored, the copy engine shall see\n"
+    fence = "    fence_async_shared()  # TMA must see what the threads stored\n"
     x = torch.zeros(64, 64).half()
     with pytest.raises(Race, match="a fence is missing"):
         simulate(lesson.double_kernel, tiles("X", x, TILE), tiles("Y", x, TILE), replaced={"write": altered(lesson.write.fn, (fence, ""))})  # fmt: skip
 
 
 def test_a_product_that_is_not_awaited_is_not_a_number():
-    multiply = altered(lesson.multiply.fn, ("    s = warpgroup_mma_wait(0, deps=[s])  # awaited\n", ""))
+    multiply = altered(lesson.multiply.fn, ("    s = warpgroup_mma_wait(0, deps=[s])  # wait\n", ""))
     o, _ = run(lesson.alone_kernel, *small(64, 2), multiply=multiply)
     assert o.isnan().all()
 

@@ -191,7 +191,7 @@ def groups_of_warps(ptx: str) -> list[str]:
 
 
 def too_early(name: str, ptx: str) -> list[str]:
-    """Accesses to HBM that come before the wait, but for tiles that the copy engine brings, in each group of warps.
+    """Accesses to HBM that come before the wait, but for tiles that TMA copies, in each group of warps.
 
     Lengths of sequences are older than both kernels: a merge over pages may load them, one by one, but no row of numbers. What
     the first kernel counts is loaded by a load that acquires.

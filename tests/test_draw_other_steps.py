@@ -76,7 +76,7 @@ RUNS = {
     "layout": lambda: layout_steps(X.view(2, 2)),
     "programs": lambda: program_steps(10, 4),
     "pipeline": lambda: pipeline_steps(3, 2),
-    "overlap": lambda: overlap_steps(2, ("in turn", "both"), product=2, softmax=3),
+    "overlap": lambda: overlap_steps(2, ("one warpgroup", "two warpgroups, product ahead"), product=2, softmax=3),
     "barriers": lambda: timeline_steps({"A": Run(TASKS, [Flip("full[0]", 0, 8)], 9)}),
     "sectors": lambda: sector_steps([1, 2]),
     "budget": lambda: [draw.budget_step(2, 2, 4, 59)],

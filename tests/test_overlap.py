@@ -40,11 +40,17 @@ def test_the_chain_holds(blocks, name, times):
 
 @pytest.mark.parametrize(("p", "s"), ((2, 3), slow(1, 3), slow(3, 1)))
 def test_long_runs_reach_what_the_chain_and_the_units_allow(p, s):
-    """In turn S, softmax and PV add up; ahead PV hides behind softmax; two groups leave only the slowest unit."""
-    limits = {"in turn": 2 * p / (2 * p + s), "product ahead": 2 * p / (p + max(p, s)), "both": min(1, 2 * p / s)}
+    """One warpgroup: S, softmax and PV add up. Ahead: PV hides behind softmax. Two warpgroups: only the slowest unit counts."""
+    limits = {
+        "one warpgroup": 2 * p / (2 * p + s),
+        "product ahead": 2 * p / (p + max(p, s)),
+        "two warpgroups, product ahead": min(1, 2 * p / s),
+    }
     for name, limit in limits.items():
         assert busy(schedule(60, name, p, s)) == pytest.approx(limit, rel=0.04), name
-    assert busy(schedule(60, "both", p, s)) >= busy(schedule(60, "two groups", p, s)) - 1e-9
+    assert (
+        busy(schedule(60, "two warpgroups, product ahead", p, s)) >= busy(schedule(60, "two warpgroups", p, s)) - 1e-9
+    )
 
 
 def test_cycles_are_those_of_the_hardware():
@@ -55,22 +61,22 @@ def test_cycles_are_those_of_the_hardware():
 
 
 def test_steps_and_picture():
-    steps = list(overlap_steps(2, ("in turn", "two groups"), 2, 3))
-    assert len(steps) == 2 * 14 + 1 and steps[-1].output["in turn"] == pytest.approx(4 / 7)
-    assert "in turn: tensor cores idle" in steps[5].sentence and "two groups: done" in steps[-2].sentence
+    steps = list(overlap_steps(2, ("one warpgroup", "two warpgroups"), 2, 3))
+    assert len(steps) == 2 * 14 + 1 and steps[-1].output["one warpgroup"] == pytest.approx(4 / 7)
+    assert "one warpgroup: tensor cores idle" in steps[5].sentence and "two warpgroups: done" in steps[-2].sentence
     runs = as_runs(steps)
     assert len({paint(runs, number, draw_overlap, (12.8, 3.2)).tobytes() for number in (0, 9, 28)}) == 3
 
 
 def test_bad_input_is_rejected():
-    with pytest.raises(ValueError, match="expected one of .*'both'.* got 'three'"):
+    with pytest.raises(ValueError, match="expected one of .*'two warpgroups'.* got 'three'"):
         schedule(2, "three", 1, 1)
     with pytest.raises(ValueError, match="softmax"):
-        next(overlap_steps(2, ("both",), 1, 0))
+        next(overlap_steps(2, ("two warpgroups, product ahead",), 1, 0))
 
 
 @pytest.mark.parametrize(("D", "added", "overlapped"), [(64, 0.64, 0.99), (128, 1.0, 1.0)])
 def test_what_a_softmax_is_taken_to_cost_decides_for_narrow_heads(D, added, overlapped):
     c = cycles(D)
     for softmax, part in ((c.exponentials + c.lanes, added), (max(c.exponentials, c.lanes), overlapped)):
-        assert busy(schedule(64, "two groups", c.product, softmax)) == pytest.approx(part, abs=0.006)
+        assert busy(schedule(64, "two warpgroups", c.product, softmax)) == pytest.approx(part, abs=0.006)

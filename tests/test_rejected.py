@@ -75,7 +75,7 @@ OTHERS = {  # neither takes these
     "@": ((BODY, "total = total + tl.sum(x @ x, 1)"), "tl.dot multiplies them"),
     "tiles of two shapes": ((BODY, "total = total + tl.sum(x + tl.arange(0, 32)[None, :], 1)"), "different shapes meet"),
     "a name that is not there": ((BODY, f"{BODY} * tottal"), "nothing in the kernel is called tottal"),
-    "48 lanes": ((BODY, f"{BODY} + tl.sum(tl.arange(0, 48), 0)"), "a power of two of lanes"),
+    "48 elements": ((BODY, f"{BODY} + tl.sum(tl.arange(0, 48), 0)"), "a power of two of elements"),
 }  # fmt: skip
 
 

@@ -51,7 +51,7 @@ PLAIN = (
         "{1} is a plain number outside of the kernel, and may change after the kernel was compiled: say "
         "{1} = tl.constexpr(...), or pass it as an argument",
     ),
-    (r"range must be a power of 2", "tl.arange makes a power of two of lanes: take the next one, and mask"),
+    (r"range must be a power of 2", "tl.arange makes a power of two of elements: take the next one, and mask"),
     (
         r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)",
         "the matrix units multiply nothing that small: of a product (M, K) times (K, N), K must be at least {3}",

@@ -28,7 +28,7 @@ def triton_backend() -> str:
         return "not at all: Triton has wheels for Linux only; use the dev container (see README)"
     if torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
         return "on the GPU"
-    return "on the CPU, in Triton's interpreter: same code, same results but for rounding, slowly"
+    return "on the CPU, in Triton's interpreter: same code, same results up to rounding, slowly"
 
 
 def _version(package: str) -> str | None:

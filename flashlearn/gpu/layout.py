@@ -35,7 +35,7 @@ def layout_steps(x: Tensor) -> Iterator[Step]:
         sum_of = " + ".join(f"{i} × {stride}" for i, stride in zip(index, strides, strict=True))
         begin = f"{start} + " if start else ""
         yield Step(
-            sentence=f"Element {list(index)} lies at offset {begin}{sum_of} = {offset}.",
+            sentence=f"Element {list(index)} is at offset {begin}{sum_of} = {offset}.",
             phase="in index order",
             shapes=shapes,
             reads=(Tile("memory", ((offset, offset + 1),), x.element_size()),),

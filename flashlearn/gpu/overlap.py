@@ -7,10 +7,10 @@ gaps. Loads are left out: they are early enough in all schedules. A softmax is o
 exponential units share it. Its cost is the *sum* of both if they work one after the other, and the larger if they
 overlap. For D = 64 that decides whether the tensor cores are busy for 64 % or for 99 % of the time (notebook 14).
 
-    in turn         one warpgroup of 128 queries computes the chain
+    one warpgroup   it has all 128 queries and computes the chain
     product ahead   the same, but issues S_{j+1} before O += P_j V_j, so that softmax j+1 need not wait for the latter
-    two groups      two warpgroups of 64 queries; a unit serves the one that is ready
-    both            two warpgroups, product ahead
+    two warpgroups  of 64 queries each; a unit works for the one that is ready
+    two warpgroups, product ahead
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from flashlearn.cost import H200_SXM, Hardware
 CLOCK = 1.83e9  # Hz, of the float16 peak of the H100 and H200 (SXM); source as in flashlearn.cost
 EXPONENTIALS = 16  # per cycle and SM: CUDA C++ Programming Guide, throughput of native arithmetic instructions, 9.0
 LANES = 128  # float32 additions, multiplications or fused pairs per cycle and SM; same table
-SCHEDULES = {  # groups, and whether S_{j+1} is issued before P_j V_j
-    "in turn": (1, False),
+SCHEDULES = {  # warpgroups, and whether S_{j+1} is issued before P_j V_j
+    "one warpgroup": (1, False),
     "product ahead": (1, True),
-    "two groups": (2, False),
-    "both": (2, True),
+    "two warpgroups": (2, False),
+    "two warpgroups, product ahead": (2, True),
 }
 
 

@@ -133,7 +133,7 @@ def load_queries(
 ):  # fmt: skip
     """Q_i, dO_i (BLOCK_M, BLOCK_D), lse_i, delta_i (BLOCK_M,): FA-2 Alg. 2, line 9.
 
-    Past the last query lse is +inf: `of_seen` makes P = 0 of it, and no other mask is needed.
+    Past the last query lse is +inf: `of_seen` then gives P = 0, and no other mask is needed.
     """
     mask = (rows < N_q)[:, None] & (offs_d < HEAD_DIM)[None, :]
     wide = rows[:, None].to(tl.int64)
@@ -154,9 +154,9 @@ def recompute_transposed(q, k, lse, scale, PRECISION: tl.constexpr):
 
 @triton.jit
 def of_seen(p, lse):
-    """P, and 0 for a query with lse = -inf, to which all keys weigh nothing, or +inf, which is none.
+    """P, but 0 where lse is -inf, for a query that attends to no key, or +inf, for a row past the last query.
 
-    There the exponential is exp(-inf - -inf), or of the NaN that a row of zeros makes of an infinite key.
+    There exp(S - lse) may be NaN: of -inf - -inf, or of 0 times inf where the key is infinite.
     """
     return tl.where(tl.abs(lse) == float("inf"), 0.0, p)
 
@@ -268,11 +268,11 @@ def attention_backward(
     scale: float | None = None, dlse: Tensor | None = None, launch: Launch | None = None,
     allow_tf32: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """dQ, dK and dV from dO and what `attention_forward` took and gave; S, P, dS and dP stay on chip.
+    """dQ, dK and dV from dO and the inputs and outputs of `attention_forward`; S, P, dS and dP stay on chip.
 
-    do and o are shaped as q (B, H_q, N_q, D), in its dtype; lse is (B, H_q, N_q) in float32; any strides.
-    `dlse`, shaped as lse and in float32, is the gradient that reaches lse itself, if any: d lse_i / d S_ij = P_ij, so it
-    only shifts delta. Extra memory: delta, one float32 per query. Source: FA-2 Alg. 2, in two passes.
+    do and o have the shape of q, (B, H_q, N_q, D), and its dtype; lse is (B, H_q, N_q) in float32; any strides.
+    `dlse`, float32 with the shape of lse, is the gradient with respect to lse, if lse is used: d lse_i / d S_ij = P_ij,
+    so it only shifts delta. Extra memory: delta, one float32 per query. Source: FA-2 Alg. 2, in two passes.
     """
     size = check_backward(do, q, k, v, o, lse, dlse)
     check_bool(causal, "causal")

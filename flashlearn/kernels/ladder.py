@@ -60,11 +60,11 @@ def ladder_kernel(
         masked_from = start_m // BLOCK_N * BLOCK_N if SPLIT else 0
     if SPLIT or not CAUSAL:
         for start_n in range(0, masked_from, BLOCK_N):
-            m_i, l_i, acc = absorb_block(m_i, l_i, acc, q, k_ptr, v_ptr, head * N * HEAD_DIM, start_n, offs_m, scale,
+            m_i, l_i, acc = update_block(m_i, l_i, acc, q, k_ptr, v_ptr, head * N * HEAD_DIM, start_n, offs_m, scale,
                                          HEAD_DIM, BLOCK_N, EXP2, MASKED=False)  # fmt: skip
     if CAUSAL:
         for start_n in range(masked_from, end, BLOCK_N):
-            m_i, l_i, acc = absorb_block(m_i, l_i, acc, q, k_ptr, v_ptr, head * N * HEAD_DIM, start_n, offs_m, scale,
+            m_i, l_i, acc = update_block(m_i, l_i, acc, q, k_ptr, v_ptr, head * N * HEAD_DIM, start_n, offs_m, scale,
                                          HEAD_DIM, BLOCK_N, EXP2, MASKED=True)  # fmt: skip
 
     lse = (m_i + tl.log2(l_i)) * LN_2 if EXP2 else m_i + tl.log(l_i)
@@ -73,11 +73,11 @@ def ladder_kernel(
 
 
 @triton.jit
-def absorb_block(
+def update_block(
     m_i, l_i, acc, q, k_ptr, v_ptr, base, start_n, offs_m, scale,
     HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, EXP2: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Keys and values from start_n on are taken into (m, l, acc)."""
+    """(m, l, acc) updated with the keys and values from start_n on."""
     offs_n = start_n + tl.arange(0, BLOCK_N)
     at = base + offs_n[:, None] * HEAD_DIM + tl.arange(0, HEAD_DIM)[None, :]  # (BLOCK_N, HEAD_DIM)
     k = tl.load(k_ptr + at)

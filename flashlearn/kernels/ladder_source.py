@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 
 from flashlearn.kernels.forward import forward_launch
-from flashlearn.kernels.ladder import TUNED, VERSIONS, Version, absorb_block, descriptors_kernel, ladder_kernel, update
+from flashlearn.kernels.ladder import TUNED, VERSIONS, Version, descriptors_kernel, ladder_kernel, update, update_block
 
 
 def source_of(name: str, D: int = 128) -> str:
@@ -37,7 +37,7 @@ def changed(before: str, after: str, only: str = "", D: int = 128) -> str:
 def _lines(name: str, D: int) -> list[str]:
     version = VERSIONS[name]
     switches = {"CAUSAL": True, "EXP2": version.exp2, "SKIP": version.skip, "SPLIT": version.split}
-    parts = [descriptors_kernel] if version.descriptors else [ladder_kernel, absorb_block]
+    parts = [descriptors_kernel] if version.descriptors else [ladder_kernel, update_block]
     texts = [_launch(version, D), *(decided(part.fn, switches) for part in (*parts, update))]
     return "\n\n".join(texts).splitlines()
 

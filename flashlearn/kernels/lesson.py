@@ -28,7 +28,7 @@ from flashlearn.fast.hopper.versions import async_load, async_store, barrier
 def write(values, at, smem, desc):
     """Values from registers to HBM, by way of shared memory."""
     smem.store(values.to(smem.dtype))
-    fence_async_shared()  # what threads stored, the copy engine shall see
+    fence_async_shared()  # TMA must see what the threads stored
     barrier()  # all four warps have stored
     async_store(desc, at, smem)
     tma.store_wait(0)
@@ -51,7 +51,7 @@ def double_kernel(x_desc, y_desc):
 
 @gluon.jit
 def issue_loads(t, k_desc, v_desc, k_smem, v_smem, full):
-    """Ask for K_t and V_t: they will land in the buffers of their stage."""
+    """Issue the copies of K_t and V_t into the buffers of their stage."""
     stage = t % full.shape[0]
     mbarrier.expect(full.index(stage), 2 * k_desc.block_type.nbytes)
     async_load(k_desc, [t * 64, 0], full.index(stage), k_smem.index(stage))
@@ -66,8 +66,8 @@ def multiply(t, q, acc, k_smem, v_smem, full):
     stage = t % STAGES
     mbarrier.wait(full.index(stage), t // STAGES & 1)
     zero = gl.zeros([64, 64], gl.float32, LAYOUT)
-    s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), zero, is_async=True)  # asked for
-    s = warpgroup_mma_wait(0, deps=[s])  # awaited
+    s = warpgroup_mma(q, k_smem.index(stage).permute((1, 0)), zero, is_async=True)  # issue
+    s = warpgroup_mma_wait(0, deps=[s])  # wait
     s = gl.convert_layout(s.to(gl.float16), gl.DotOperandLayout(0, LAYOUT, 2))
     acc = warpgroup_mma(s, v_smem.index(stage), acc, is_async=True)
     return warpgroup_mma_wait(0, deps=[acc])
@@ -75,7 +75,7 @@ def multiply(t, q, acc, k_smem, v_smem, full):
 
 @gluon.jit
 def alone_kernel(q_desc, k_desc, v_desc, o_desc, blocks, STAGES: gl.constexpr):
-    """O = (Q K^T) V for 64 queries; the group that multiplies asks for its own tiles."""
+    """O = (Q K^T) V for 64 queries; one warpgroup loads and multiplies."""
     LAYOUT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16])
     q_smem = gl.allocate_shared_memory(gl.float16, [64, 64], q_desc.layout)
     k_smem = gl.allocate_shared_memory(gl.float16, [STAGES, 64, 64], k_desc.layout)

@@ -182,7 +182,7 @@ def causal_kernel(
         l_i = l_i * alpha + tl.sum(p, 1)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")  # line 10
         m_i = m_new
-    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # a query that sees no key: o = 0, lse = -inf
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # a query that attends to no key: o = 0, lse = -inf
     o = acc / l_i[:, None]  # line 12
     lse = (m_i + tl.log2(l_i)) * LN_2  # line 13
     o_ptrs = o_ptr + rows[:, None] * o_strides[2] + cols[None, :] * o_strides[3]
@@ -231,7 +231,7 @@ def grouped_kernel(
         l_i = l_i * alpha + tl.sum(p, 1)
         acc = tl.dot(p.to(v.dtype), v, acc * alpha[:, None], input_precision="ieee")  # line 10
         m_i = m_new
-    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # a query that sees no key: o = 0, lse = -inf
+    l_i = tl.where(l_i == 0.0, 1.0, l_i)  # a query that attends to no key: o = 0, lse = -inf
     o = acc / l_i[:, None]  # line 12
     lse = (m_i + tl.log2(l_i)) * LN_2  # line 13
     o_ptrs = o_ptr + rows[:, None] * o_strides[2] + cols[None, :] * o_strides[3]

@@ -161,7 +161,7 @@ class Simulator(Scheduler):
 
         def land() -> None:
             to.copy_(tile)
-            self.tasks.append(Task("copy engine", "copy", f"{name} to {place}", began, self.now))
+            self.tasks.append(Task("TMA", "copy", f"{name} to {place}", began, self.now))
             barrier.change(clock, expected=-nbytes)
 
         heapq.heappush(self.landings, (began + self.times.land, self.copied, land))

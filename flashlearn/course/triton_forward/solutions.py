@@ -74,7 +74,7 @@ def kernel_solution(
 
 
 def reference(q, k, v, causal, scale=None):
-    """o and lse in float64 by the definition; (0, -inf) where a query sees no key."""
+    """o and lse in float64 by the definition; (0, -inf) where a query attends to no key."""
     group = q.shape[1] // k.shape[1]
     q, k, v = q.double(), k.double().repeat_interleave(group, 1), v.double().repeat_interleave(group, 1)
     S = q @ k.mT * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
