@@ -89,6 +89,8 @@ def test_the_line_is_that_of_the_answer_wherever_below_it_the_error_was_raised()
         ("arange's range must be a power of 2", "x", "next_power_of_2"),
         ("not enough values to unpack (expected 3, got 1)", "", "3 values must be returned"),
         ("not enough values to unpack (expected 3, got 1)", "a, b, c = x", ""),  # the answer's own
+        ("where() received an invalid combination of arguments - got (tensor, tensor, float)", "x", "tl.where"),
+        ("exp(): argument 'input' (position 1) must be Tensor, not tensor", "x", "tl.exp"),
         ("something that nobody knows", "x", ""),
     ],
 )

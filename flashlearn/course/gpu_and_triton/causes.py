@@ -23,7 +23,10 @@ def the_factor(scale):
     """Twice the factor, twice the result."""
     x = torch.arange(1.0, 9.0)
     (one, steps), (two, _) = (_run(scale, x, factor) for factor in (3.0, 6.0))
-    if not any(tile.name not in ("x", "X") for step in steps for tile in step.writes):
+    written = {tile.name for step in steps for tile in step.writes}
+    if not written:
+        return "for 8 elements the kernel writes nothing: if the grid is N // BLOCK, it has no program. Round it up: triton.cdiv(N, BLOCK)"
+    if written <= {"x", "X"}:
         return "the kernel writes into x, and the returned tensor is never written: store to y, which you return"
     if torch.equal(one, two) and torch.equal(one, x):
         return "the result is x for every factor: multiply by the factor"
@@ -98,7 +101,10 @@ def one_block(transpose):
     x = torch.arange(256.0).reshape(16, 16)
     y, _ = _run(transpose, x)
     if torch.equal(y, x):
-        return "a block of 16 by 16 stays as it was: either its elements go to the place they came from, or it is transposed twice, as a tile (tl.trans) and by its addresses"
+        return (
+            "y equals x, not x.T. Element (m, n) of x belongs in row n, column m of y, at n * y.stride(0) + m * y.stride(1): "
+            "are the strides of y passed or used in the other order? Or is the tile transposed twice, by tl.trans and by its addresses?"
+        )
     return ""
 
 

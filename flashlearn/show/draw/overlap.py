@@ -73,6 +73,6 @@ def _legend(scene: Scene) -> None:
     """What the colours are, what the letters are, and where time goes."""
     narrow = scene.width == NARROW
     scene.legend(PAD, 16, [(words, Look(name, "half")) for name, words in LOOK.values()], 12 if narrow else 13)
-    note = "A, B: groups of queries; 0, 1, ...: blocks of keys"
+    note = "A, B: warpgroups; 0, 1, ...: blocks of keys"
     scene.text(PAD, 38, note, 12, role="quiet")
     scene.text(scene.width - PAD, 54 if narrow else 38, "time →", 12, anchor="end", role="quiet")
