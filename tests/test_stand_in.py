@@ -20,8 +20,8 @@ from tests.slow import across, covering, slow
 
 ROOT = Path(__file__).parents[1]
 DTYPES = ("float32", "float16", "bfloat16", "float64")
-# Rounding: a result differs by the order of its additions, of which there are few dozen; 16-bit results by a unit or two.
-BOUNDS = {"float32": 2e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
+# Results differ by the order of additions, of up to 200 terms that may cancel: a few units of float32, one of 16 bits.
+BOUNDS = {"float32": 4e-6, "float64": 1e-13, "float16": 2e-3, "bfloat16": 1.6e-2}
 OPTIONS = {
     "none": {},
     "causal": {"causal": True},

@@ -16,7 +16,7 @@ Values are PyTorch's up to the order of additions: sums are computed in float64 
 autograd, and all that is missing raises an error with its name.
 """
 
-# ruff: noqa: F401  names for others
+# ruff: noqa: F401, I001  names for others
 
 import math
 from contextlib import nullcontext
@@ -26,34 +26,12 @@ from torch import autograd, nn, overrides, random, testing
 from torch._tensor import Tensor, device, strided
 from torch.dispatch import MISSING, function
 from torch.dtypes import (
-    bfloat16,
-    dtype,
-    finfo,
-    float16,
-    float32,
-    float64,
-    int8,
-    int32,
-    int64,
-    promote_types,
-    result_type,
-)
+    bfloat16, dtype, finfo, float16, float32, float64, int8, int32, int64, promote_types, result_type,
+)  # fmt: skip
 from torch.dtypes import bool_ as bool
 from torch.making import (
-    arange,
-    as_tensor,
-    empty,
-    empty_like,
-    eye,
-    full,
-    full_like,
-    linspace,
-    ones,
-    ones_like,
-    tensor,
-    zeros,
-    zeros_like,
-)
+    arange, as_tensor, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, tensor, zeros, zeros_like,
+)  # fmt: skip
 from torch.products import cat, einsum, stack
 from torch.random import Generator, default_generator, manual_seed, rand, randint, randn
 from torch.strided import Size
@@ -62,14 +40,14 @@ __version__ = "the page's stand-in for PyTorch"
 inf, nan, pi = math.inf, math.nan, math.pi
 float, double, half, long, int = float32, float64, float16, int64, int32
 METHODS = """
-    add sub rsub mul div true_divide divide subtract multiply pow floor_divide remainder maximum minimum logaddexp
-    eq ne lt le gt ge bitwise_and bitwise_or logical_and logical_or logical_not
-    exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal tanh sigmoid sin cos neg negative abs sign relu
-    floor ceil round trunc isnan isinf isfinite isneginf masked_fill clamp nan_to_num nextafter isclose clone
-    sum mean var std prod amax amin any all logsumexp max min argmax argmin softmax log_softmax cumsum diff sort argsort
+    add sub rsub mul div true_divide pow floor_divide remainder maximum minimum logaddexp
+    eq ne lt le gt ge bitwise_and bitwise_or logical_not
+    exp exp2 log log2 log10 log1p sqrt reciprocal tanh sigmoid sin cos neg abs sign relu
+    floor ceil round isnan isinf isfinite isneginf masked_fill clamp nan_to_num nextafter isclose clone
+    sum mean var std prod amax amin any all logsumexp max min argmax argmin softmax log_softmax cumsum sort argsort
     flip roll nonzero unique bucketize equal allclose is_floating_point is_complex numel
     mm bmm mv dot matmul addmm outer tril triu diag diag_embed repeat_interleave index_select
-    permute transpose t flatten ravel reshape unsqueeze squeeze unbind split chunk narrow diagonal unflatten
+    permute transpose t flatten ravel reshape unsqueeze squeeze unbind split chunk narrow diagonal
 """.split()
 for _name in METHODS:
     globals()[_name] = function(_name, getattr(Tensor, _name), Tensor)

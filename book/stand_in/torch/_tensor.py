@@ -1,6 +1,7 @@
 """The class `Tensor`: what the other modules give it, conversions, and what it says of itself."""
 
 import functools
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 from torch import making
@@ -12,32 +13,17 @@ from torch.products import Products, cat
 from torch.reductions import Reductions
 from torch.strided import Strided
 
-KINDS = {
-    "float32": "Float",
-    "float64": "Double",
-    "float16": "Half",
-    "bfloat16": "BFloat16",
-    "int64": "Long",
-    "bool": "Bool",
-}
+KINDS = {float64: "Double", float16: "Half", bfloat16: "BFloat16", int64: "Long", int32: "Int"}
 
 
+@dataclass(frozen=True)
 class device:
     """Where a tensor is: in a page always on the CPU."""
 
-    def __init__(self, type="cpu", index=None):
-        self.type, self.index = str(type), index
-        if self.type != "cpu":
-            raise RuntimeError(MISSING.format(f'torch.device("{self.type}")'))
-
-    def __eq__(self, other):
-        return str(other) == "cpu"
-
-    def __hash__(self):
-        return hash("cpu")
+    type: str = "cpu"
 
     def __str__(self):
-        return "cpu"
+        return self.type
 
 
 CPU, strided = device(), SimpleNamespace(name="torch.strided")
@@ -54,16 +40,8 @@ class Storage:
 class Tensor(Elementwise, Reductions, Products, Strided):
     """Numbers of one type in a grid of any dimensions (see `torch.strided`)."""
 
-    device, layout, requires_grad, is_nested, is_cuda, grad, grad_fn, is_leaf = (
-        CPU,
-        strided,
-        False,
-        False,
-        False,
-        None,
-        None,
-        True,
-    )
+    device, layout, grad = CPU, strided, None
+    requires_grad = is_nested = is_cuda = False
     itemsize = property(lambda self: self.dtype.itemsize)
     nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
     data = property(lambda self: self.detach())
@@ -76,7 +54,11 @@ class Tensor(Elementwise, Reductions, Products, Strided):
         return self._to_copy(dtype or self.dtype) if copy or dtype not in (None, self.dtype) else self
 
     def type(self, dtype=None):
-        return self.to(dtype) if dtype else f"torch.{KINDS.get(self.dtype.name, self.dtype.name)}Tensor"
+        return (
+            self.to(dtype)
+            if dtype
+            else f"torch.{KINDS.get(self.dtype, self.dtype.name.removesuffix('32').title())}Tensor"
+        )
 
     def tolist(self):
         """The entries as Python numbers, in nested lists."""
@@ -133,7 +115,8 @@ class Tensor(Elementwise, Reductions, Products, Strided):
         raise AttributeError(name if name.startswith("__") else MISSING.format(f"torch.Tensor.{name}"))
 
 
-for _name, _type in {"float": float32, "double": float64, "half": float16, "bfloat16": bfloat16, "long": int64, "int": int32, "bool": bool_}.items():  # fmt: skip
+TYPES = {"float": float32, "double": float64, "half": float16, "bfloat16": bfloat16, "long": int64, "int": int32}
+for _name, _type in {**TYPES, "bool": bool_}.items():
     setattr(Tensor, _name, lambda self, _type=_type: self.to(_type))
 for _name, _value in {"zeros": 0, "ones": 1, "empty": 0}.items():
     setattr(Tensor, f"new_{_name}", making.full_method(f"new_{_name}", _value))
@@ -153,10 +136,10 @@ for _name, _method in {  # what follows from the above
     "data_ptr": lambda x: x.storage.buffer_info()[0] + x.offset * x.storage.itemsize,
     "zero_": lambda x: x.fill_(0),
     "std": lambda x, *args, **kwargs: x.var(*args, **kwargs).sqrt(),
+    "diff": lambda x, dim=-1: x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1),
     "outer": lambda x, other: x[:, None] * other,
     "diag": lambda x, diagonal=0: x.diag_embed() if x.ndim == 1 else x.diagonal(diagonal).clone(),
     "repeat": lambda x, *times: functools.reduce(lambda t, at: cat([t] * at[1], at[0]), enumerate(times), x),
     "argsort": lambda x, dim=-1, descending=False: x.sort(dim, descending).indices,
-    "index_select": lambda x, dim, index: x[(*(slice(None),) * (dim % x.ndim), index)],
 }.items():
     setattr(Tensor, _name, _method)

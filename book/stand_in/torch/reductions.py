@@ -64,10 +64,7 @@ def _reduction(name, function, to=None, nonempty=False):
             raise (RuntimeError if dim is None else IndexError)(f"{name}(): Expected reduction dim {what}")
         rows, kept = _rows(x, dims)
         shape = [1 if d in dims else n for d, n in enumerate(x.shape)] if keepdim else [x.shape[d] for d in kept]
-        result = (
-            x.dtype if to is None or (x.dtype.kind == FLOATING and to in (int64, float32) and "arg" not in name) else to
-        )
-        return x.of(map(function, rows), shape, result)
+        return x.of(map(function, rows), shape, to(x.dtype) if to else x.dtype)
 
     return Operation(name, kernel)
 
@@ -94,11 +91,6 @@ def _log_sum_exp(row):
     return m if m - m != 0 else m + math.log(total(exp(v - m) for v in row))
 
 
-def _log_weights(row):
-    lse = _log_sum_exp(row)
-    return [v - lse if lse - lse == 0 else NAN for v in row]
-
-
 def _softmax(name, function):
     def kernel(x, dim, dtype):
         x = x.to(dtype or x.dtype)
@@ -110,15 +102,9 @@ def _softmax(name, function):
     return lambda self, dim, dtype=None: found(self, dim, dtype)
 
 
-def _place(best):
-    """Where in a row the largest or least entry is first."""
-    return lambda row: next(i for i, v in enumerate(row) if v != v or v == best(row))
-
-
 def _extreme(name, function, entrywise):
     """x.max(): the largest entry; along a dimension with its place; of two tensors entry by entry."""
-    best = _reduction(name, function, nonempty=True)
-    place = _reduction(f"arg{name}", _place(function), int64)
+    best, place = _reduction(name, function, nonempty=True), _place(name, function)
 
     def method(self, dim=None, keepdim=False):
         if isinstance(dim, Strided):
@@ -128,29 +114,36 @@ def _extreme(name, function, entrywise):
     return method
 
 
-def _order(descending):
-    return lambda row: sorted(range(len(row)), key=lambda i: (row[i] != row[i], row[i]), reverse=descending)
+def _place(name, best):
+    """Where in a row the largest or least entry is first."""
+    find = lambda row: next(i for i, v in enumerate(row) if v != v or v == best(row))  # noqa: E731
+    return _reduction(f"arg{name}", find, lambda of: int64, True)
+
+
+def _summed(of):
+    return of if of.kind == FLOATING else int64
 
 
 class Reductions:
     """What a tensor can do with many of its entries at once."""
 
-    sum, prod = _reduction("sum", total, int64), _reduction("prod", math.prod, int64)
+    sum, prod = _reduction("sum", total, _summed), _reduction("prod", math.prod, _summed)
     mean, var = _reduction("mean", _mean), _reduction("var", _variance)
-    any, all = _reduction("any", any, bool_), _reduction("all", all, bool_)
-    amax, amin = (_reduction(name, f, nonempty=True) for name, f in (("amax", largest), ("amin", least)))
-    argmax, argmin = (_reduction(n, _place(f), int64, True) for n, f in (("argmax", largest), ("argmin", least)))
+    any, all = _reduction("any", any, lambda of: bool_), _reduction("all", all, lambda of: bool_)
+    amax, amin = _reduction("amax", largest, nonempty=True), _reduction("amin", least, nonempty=True)
     max, min = _extreme("max", largest, "maximum"), _extreme("min", least, "minimum")
-    logsumexp = _reduction("logsumexp", _log_sum_exp, float32)
-    softmax, log_softmax = _softmax("_softmax", _weights), _softmax("_log_softmax", _log_weights)
-    cumsum = Operation(
-        "cumsum", lambda x, dim: along(x, dim, itertools.accumulate, None if x.dtype.kind == FLOATING else int64)
-    )
+    argmax, argmin = _place("max", largest), _place("min", least)
+    logsumexp = _reduction("logsumexp", _log_sum_exp, lambda of: of if of.kind == FLOATING else float32)
+    softmax = _softmax("_softmax", _weights)
+    log_softmax = _softmax("_log_softmax", lambda row: [v - _log_sum_exp(row) for v in row])
+    cumsum = Operation("cumsum", lambda x, dim: along(x, dim, itertools.accumulate, _summed(x.dtype)))
 
+    @operation("sort")
     def sort(self, dim=-1, descending=False):
-        order = _order(descending)
-        values = Operation("sort", along)(self, dim, lambda row: [row[i] for i in order(row)])
-        return Extreme(values, along(self, dim, order, int64))
+        def order(row):
+            return sorted(range(len(row)), key=lambda i: (row[i] != row[i], row[i]), reverse=descending)
+
+        return Extreme(along(self, dim, lambda row: [row[i] for i in order(row)]), along(self, dim, order, int64))
 
     @operation("flip")
     def flip(self, *dims):
@@ -159,9 +152,7 @@ class Reductions:
         return self
 
     @operation("roll")
-    def roll(self, shifts, dims=None):
-        if dims is None:
-            return self.flatten().roll(shifts, 0).reshape(self.shape)
+    def roll(self, shifts, dims=0):
         return along(self, dims, lambda row: [row[i - shifts % len(row)] for i in range(len(row))])
 
     @operation("nonzero")
@@ -185,7 +176,3 @@ class Reductions:
 
     def allclose(self, other, rtol=1e-5, atol=1e-8, equal_nan=False):
         return bool(self.isclose(other, rtol, atol, equal_nan).all())
-
-    def diff(self, dim=-1):
-        size = self.shape[dim]
-        return self.narrow(dim, 1, size - 1) - self.narrow(dim, 0, size - 1)

@@ -11,12 +11,13 @@ A transpose, a slice or an expansion is a view: other sizes and strides, and the
 seen through all. Only where no strides give the entries in the new order, as in t.mT.reshape(6), they are copied.
 """
 
+import functools
 import itertools
 import math
 from functools import lru_cache
 from operator import index, itemgetter
 
-from torch.dtypes import FLOATING, bool_, int64, packed
+from torch.dtypes import bool_, int64, packed
 
 
 class Size(tuple):
@@ -113,9 +114,6 @@ class Strided:
     def _view(self, shape, strides, offset=0):
         return type(self)(self.storage, shape, self.dtype, tuple(strides), self.offset + offset)
 
-    def as_strided(self, size, stride, storage_offset=0):
-        return type(self)(self.storage, size, self.dtype, tuple(stride), storage_offset)
-
     def permute(self, *dims):
         """The dimensions in another order."""
         order = [wrapped(dim, self.ndim) for dim in as_shape(dims)]
@@ -147,10 +145,6 @@ class Strided:
                 )
         return self._view(shape, [0 if had != size else s for s, size, had in zip(strides, shape, old, strict=True)])
 
-    def unsqueeze(self, dim):
-        key = (slice(None),) * wrapped(dim, self.ndim + 1)
-        return self[(*key, None)]
-
     def squeeze(self, dim=None):
         """Without the dimensions of size 1, or without one of them."""
         chosen = range(self.ndim) if dim is None else [wrapped(dim, self.ndim)]
@@ -165,13 +159,12 @@ class Strided:
 
     def view(self, *sizes):
         """The same, and a RuntimeError in place of a copy."""
-        shape = self._completed(as_shape(sizes))
-        if _strides_of(self.shape, self.strides, shape) is None:
-            raise RuntimeError(
-                "view size is not compatible with input tensor's size and stride (at least one dimension spans across "
-                "two contiguous subspaces). Use .reshape(...) instead."
-            )
-        return self.reshape(shape)
+        shape = self.reshape(*sizes)
+        if shape.storage is not self.storage:
+            what = "spans across two contiguous subspaces). Use .reshape(...) instead."
+            at = "view size is not compatible with input tensor's size and stride (at least one dimension"
+            raise RuntimeError(f"{at} {what}")
+        return shape
 
     def _completed(self, shape):
         """The shape with -1 replaced by what is left."""
@@ -184,15 +177,6 @@ class Strided:
     def flatten(self, start_dim=0, end_dim=-1):
         first, last = wrapped(start_dim, self.ndim), wrapped(end_dim, self.ndim)
         return self.reshape(*self.shape[:first], math.prod(self.shape[first : last + 1]), *self.shape[last + 1 :])
-
-    def narrow(self, dim, start, length):
-        return self[(*(slice(None),) * wrapped(dim, self.ndim), slice(start, start + length))]
-
-    def select(self, dim, index):
-        return self[(*(slice(None),) * wrapped(dim, self.ndim), index)]
-
-    def unbind(self, dim=0):
-        return tuple(self.select(dim, i) for i in range(self.shape[wrapped(dim, self.ndim)]))
 
     def split(self, split_size, dim=0):
         """Pieces of one size, the last one smaller, or of the sizes in a list."""
@@ -253,22 +237,28 @@ class Strided:
         return self._view(shape, strides, offset), picks
 
     def places_of(self, picks):
-        """Shape and places of what tensors of indices pick; a mask picks where it is true."""
-        columns, common = {}, ()
-        for dim, one in picks.items():
-            columns |= _columns(self, dim, one)
-        for t in columns.values():
-            common = broadcast_shape(common, t.shape)
+        """Shape and places of what tensors of indices pick; their dimensions come where the first of them is."""
+        columns = {}
+        for dim, pick in picks.items():
+            mask = pick.dtype is bool_
+            columns |= dict(enumerate(pick.nonzero().unbind(1), dim)) if mask else {dim: pick}
+            if mask and pick.shape != self.shape[dim : dim + pick.ndim]:
+                shapes = f"mask {list(pick.shape)} does not match the indexed tensor {list(self.shape)}"
+                raise IndexError(f"The shape of the {shapes} from dimension {dim} on")
+        common = functools.reduce(broadcast_shape, [t.shape for t in columns.values()])
         picked = [0] * math.prod(common)
         for dim, t in columns.items():
-            steps = (_inside(v, self.shape[dim], dim) * self.strides[dim] for v in t.values(common))
+            steps = [_inside(v, self.shape[dim], dim) * self.strides[dim] for v in t.values(common)]
             picked = [place + step for place, step in zip(picked, steps, strict=True)]
         first = min(columns) if max(columns) - min(columns) == len(columns) - 1 else 0
         rest = [dim for dim in range(self.ndim) if dim not in columns]
-        outer, inner = ([(self.shape[d], self.strides[d]) for d in part] for part in (rest[:first], rest[first:]))
-        before, after = (places(*zip(*part, strict=True), 0) if part else (0,) for part in (outer, inner))
-        found = [self.offset + a + p + b for a in before for p in picked for b in after]
-        return (*(n for n, _ in outer), *common, *(n for n, _ in inner)), found
+        (n, before), (m, after) = (self._corners(part) for part in (rest[:first], rest[first:]))
+        return (*n, *common, *m), [self.offset + a + p + b for a in before for p in picked for b in after]
+
+    def _corners(self, dims):
+        """The sizes of these dimensions, and where their entries are, relative to the first."""
+        sizes, strides = tuple(self.shape[d] for d in dims), tuple(self.strides[d] for d in dims)
+        return sizes, places(sizes, strides, 0)
 
 
 def _dimensions(key):
@@ -286,19 +276,6 @@ def _inside(key, size, dim):
     if not -size <= at < size:
         raise IndexError(f"index {at} is out of bounds for dimension {dim} with size {size}")
     return at % size
-
-
-def _columns(tensor, dim, pick):
-    """A tensor of indices for every dimension that a pick takes."""
-    if pick.dtype is not bool_:
-        if pick.dtype.kind == FLOATING:
-            raise IndexError("tensors used as indices must be long, int, byte or bool tensors")
-        return {dim: pick}
-    for extra, size in enumerate(pick.shape):
-        if size != tensor.shape[dim + extra]:
-            shapes = f"{list(pick.shape)} at index {extra} does not match the shape of the indexed tensor"
-            raise IndexError(f"The shape of the mask {shapes} {list(tensor.shape)} at index {dim + extra}")
-    return {dim + extra: column for extra, column in enumerate(pick.nonzero().unbind(1))}
 
 
 def _strides_of(shape, strides, new):
@@ -324,14 +301,24 @@ def _strides_of(shape, strides, new):
     return tuple(found)
 
 
+def _at(x, dim, key):
+    """The tensor with an index in one dimension."""
+    return x[(*(slice(None),) * wrapped(dim, x.ndim + (key is None)), key)]
+
+
 for _name, _method in {  # what follows from the above
+    "as_strided": lambda x, size, stride, offset=0: type(x)(x.storage, size, x.dtype, tuple(stride), offset),
+    "unsqueeze": lambda x, dim: _at(x, dim, None),
+    "narrow": lambda x, dim, start, length: _at(x, dim, slice(start, start + length)),
+    "select": _at,
+    "index_select": _at,
+    "unbind": lambda x, dim=0: tuple(_at(x, dim, i) for i in range(x.shape[wrapped(dim, x.ndim)])),
     "detach": lambda x: x._view(x.shape, x.strides),
     "t": lambda x: x.transpose(0, 1) if x.ndim > 1 else x,
     "T": property(lambda x: x.permute(*reversed(range(x.ndim)))),
     "ravel": lambda x: x.reshape(-1),
     "expand_as": lambda x, other: x.expand(other.shape),
     "chunk": lambda x, chunks, dim=0: x.split(max(1, -(-x.shape[dim] // chunks)), dim),
-    "unflatten": lambda x, dim, sizes: x.reshape(*x.shape[: dim % x.ndim], *sizes, *x.shape[dim % x.ndim + 1 :]),
     "contiguous": lambda x: x if x.is_contiguous() else x.clone(),
     "is_contiguous": lambda x: x.strides == row_major(x.shape) or x.numel() < 2,
     "dim": lambda x: x.ndim,
