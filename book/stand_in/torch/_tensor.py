@@ -22,6 +22,10 @@ class device:
 
     type: str = "cpu"
 
+    def __post_init__(self):
+        if self.type != "cpu":
+            raise RuntimeError(MISSING.format(f"torch.device({self.type!r})"))
+
     def __str__(self):
         return self.type
 
@@ -45,7 +49,7 @@ class Tensor(Elementwise, Reductions, Products, Strided):
     itemsize = property(lambda self: self.dtype.itemsize)
     nbytes = property(lambda self: self.numel() * self.dtype.itemsize)
     data = property(lambda self: self.detach())
-    __hash__ = object.__hash__
+    new_zeros, new_ones, new_empty, __hash__ = making.new_zeros, making.new_ones, making.new_empty, object.__hash__
 
     def to(self, *args, dtype=None, copy=False, **_):
         """The tensor in another type; itself if it has it already."""
@@ -54,19 +58,15 @@ class Tensor(Elementwise, Reductions, Products, Strided):
         return self._to_copy(dtype or self.dtype) if copy or dtype not in (None, self.dtype) else self
 
     def type(self, dtype=None):
-        return (
-            self.to(dtype)
-            if dtype
-            else f"torch.{KINDS.get(self.dtype, self.dtype.name.removesuffix('32').title())}Tensor"
-        )
+        name = KINDS.get(self.dtype, self.dtype.name.removesuffix("32").title())
+        return self.to(dtype) if dtype else f"torch.{name}Tensor"
 
     def tolist(self):
         """The entries as Python numbers, in nested lists."""
         values = list(map(bool, self.values())) if self.dtype is bool_ else list(self.values())
         for at in range(self.ndim - 1, 0, -1):
             size = self.shape[at]
-            count = self.shape[:at].numel()
-            values = [values[i * size : (i + 1) * size] for i in range(count)]
+            values = [values[i * size : (i + 1) * size] for i in range(self.shape[:at].numel())]
         return values if self.ndim else values[0]
 
     def item(self):
@@ -118,14 +118,12 @@ class Tensor(Elementwise, Reductions, Products, Strided):
 TYPES = {"float": float32, "double": float64, "half": float16, "bfloat16": bfloat16, "long": int64, "int": int32}
 for _name, _type in {**TYPES, "bool": bool_}.items():
     setattr(Tensor, _name, lambda self, _type=_type: self.to(_type))
-for _name, _value in {"zeros": 0, "ones": 1, "empty": 0}.items():
-    setattr(Tensor, f"new_{_name}", making.full_method(f"new_{_name}", _value))
 for _name, _method in {  # what follows from the above
     "__repr__": text,
     "__float__": lambda x: float(x.item()),
     "__int__": lambda x: int(x.item()),
     "__contains__": lambda x, value: bool((x == value).any()),
-    "new_full": lambda x, size, value, *, dtype=None, **_: making.full_of("new_full", size, value, dtype or x.dtype),
+    "new_full": lambda x, size, value, *, dtype=None, **_: making.full_of("new_full", (size,), value, dtype or x.dtype),
     "new_tensor": lambda x, data, *, dtype=None, **_: making.tensor(data, dtype=dtype or x.dtype),
     "element_size": lambda x: x.dtype.itemsize,
     "is_floating_point": lambda x: x.dtype.is_floating_point,

@@ -62,7 +62,11 @@ def function(name, call, needs=None):
     return public
 
 
-class _Mode:
+class TorchDispatchMode:
+    """In its `with` block, `__torch_dispatch__` is called in place of every operation."""
+
+    stack = DISPATCH_MODES
+
     def __enter__(self):
         self.stack.append(self)
         return self
@@ -71,13 +75,7 @@ class _Mode:
         self.stack.remove(self)
 
 
-class TorchDispatchMode(_Mode):
-    """In its `with` block, `__torch_dispatch__` is called in place of every operation."""
-
-    stack = DISPATCH_MODES
-
-
-class TorchFunctionMode(_Mode):
+class TorchFunctionMode(TorchDispatchMode):
     """In its `with` block, `__torch_function__` is called in place of every function of `torch`."""
 
     stack = FUNCTION_MODES

@@ -15,11 +15,8 @@ class dtype:
 
     def __init__(self, name, code, itemsize, kind, digits=0, largest=0.0, least=0.0):
         self.name, self.code, self.itemsize, self.kind = name, code, itemsize, kind
-        self.digits, self.largest, self.least = (
-            digits,
-            largest,
-            least,
-        )  # of a float: bits, largest and least normal number
+        # of a float: bits of precision, largest and least normal number
+        self.digits, self.largest, self.least = digits, largest, least
         self.is_floating_point = kind == FLOATING
 
     def __repr__(self):

@@ -19,16 +19,14 @@ def made(name, values, shape, to):
 def tensor(data, *, dtype=None, device=None, requires_grad=False):
     """A new tensor from a number or nested lists: float32 for floats, int64 for integers, unless `dtype` says otherwise."""
     flat, shape = _flattened(data)
-    kind = dtype or (
+    kind = (
         data.dtype
         if isinstance(data, Strided)
-        else max(map(of_number, flat), key=lambda one: one.kind)
-        if flat
-        else float32
+        else max(map(of_number, flat), key=lambda one: one.kind, default=float32)
     )
+    kind = dtype or kind
     flat = flat if kind.kind == FLOATING else map(bool if kind is bool_ else int, flat)
-    new = made("lift_fresh", flat, shape, kind)
-    return new.requires_grad_(requires_grad)
+    return made("lift_fresh", flat, shape, kind).requires_grad_(requires_grad)
 
 
 def _flattened(data):
@@ -43,10 +41,8 @@ def _flattened(data):
     for _, shape in parts:
         if shape != parts[0][1]:
             raise ValueError(f"expected nested lists of one shape, got {list(parts[0][1])} and {list(shape)}")
-    return list(itertools.chain.from_iterable(values for values, _ in parts)), (
-        len(parts),
-        *(parts[0][1] if parts else ()),
-    )
+    flat = list(itertools.chain.from_iterable(values for values, _ in parts))
+    return flat, (len(parts), *(parts[0][1] if parts else ()))
 
 
 def as_tensor(data, dtype=None, device=None):
@@ -55,37 +51,36 @@ def as_tensor(data, dtype=None, device=None):
 
 def full_of(name, size, value, to):
     """A tensor full of one number."""
-    shape = as_shape(size if isinstance(size, tuple | list) else (size,))
-    return made(
-        name, [rounded(value.item() if isinstance(value, Strided) else value, to)] * math.prod(shape), shape, to
-    )
+    shape, number = as_shape(size), value.item() if isinstance(value, Strided) else value
+    return made(name, [rounded(number, to)] * math.prod(shape), shape, to)
 
 
 def full(size, fill_value, *, dtype=None, device=None):
     kind = fill_value.dtype if isinstance(fill_value, Strided) else of_number(fill_value)
-    return full_of("full", size, fill_value, dtype or kind)
+    return full_of("full", (size,), fill_value, dtype or kind)
 
 
 def full_like(input, fill_value, *, dtype=None, device=None):
     return full_of("full_like", input.shape, fill_value, dtype or input.dtype)
 
 
-def full_method(name, value):
-    return lambda x, *size, dtype=None, device=None: full_of(name, size, value, dtype or x.dtype)
+def of_one_number(name, value):
+    """`zeros`, `zeros_like`, and the method `new_zeros`, or those of another number."""
+
+    def plain(*size, dtype=None, device=None):
+        return full_of(name, size, value, dtype or float32)
+
+    def like(input, *, dtype=None, device=None):
+        return full_of(f"{name}_like", input.shape, value, dtype or input.dtype)
+
+    def new(self, *size, dtype=None, device=None):
+        return full_of(f"new_{name}", size, value, dtype or self.dtype)
+
+    return plain, like, new
 
 
-def _filled(name, value):
-    """`zeros` and such, and `zeros_like`."""
-    plain = lambda *size, dtype=None, device=None: full_of(name, size, value, dtype or float32)  # noqa: E731
-    like = lambda input, *, dtype=None, device=None: full_of(f"{name}_like", input.shape, value, dtype or input.dtype)  # noqa: E731
-    return plain, like
-
-
-(zeros, zeros_like), (ones, ones_like), (empty, empty_like) = (
-    _filled("zeros", 0),
-    _filled("ones", 1),
-    _filled("empty", 0),
-)
+(zeros, zeros_like, new_zeros), (ones, ones_like, new_ones) = of_one_number("zeros", 0), of_one_number("ones", 1)
+empty, empty_like, new_empty = of_one_number("empty", 0)  # nothing should depend on what is in it
 
 
 def eye(n, m=None, *, dtype=None, device=None):

@@ -6,59 +6,50 @@ from operator import mul
 
 from torch.dispatch import MISSING, Operation, operation
 from torch.dtypes import converted, result_type, rounded
+from torch.elementwise import in_place
 from torch.strided import Strided, broadcast_shape, wrapped
-
-
-def _dot(row, column):
-    return sum(map(mul, row, column))
 
 
 def _matrix(a, b):
     """The entries of a @ b for two matrices: each is summed in float64, and rounded once where it is stored."""
     if a.dtype is not b.dtype:
-        names = " != ".join(
-            {"float32": "float", "float64": "double", "int64": "long"}.get(t.dtype.name, t.dtype.name) for t in (a, b)
-        )
-        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {names}")
+        names = [{"float32": "float", "float64": "double"}.get(t.dtype.name, t.dtype.name) for t in (a, b)]
+        raise RuntimeError(f"expected m1 and m2 to have the same dtype, but got: {' != '.join(names)}")
     (m, n), p, left, right = a.shape, b.shape[1], a.values(), b.mT.values()
     rows, columns = ([t[i * n : (i + 1) * n] for i in range(k)] for t, k in ((left, m), (right, p)))
-    return [_dot(row, column) for row in rows for column in columns]
+    return [sum(map(mul, row, column)) for row in rows for column in columns]
+
+
+def _of_two(name, problem):
+    """The product of a matrix or vector with another; `problem` is the error where their sizes do not fit."""
+
+    def kernel(a, b):
+        if a.shape[-1] != b.shape[0]:
+            raise RuntimeError(problem.format(*a.shape, *b.shape))
+        entries = _matrix(a if a.ndim > 1 else a[None], b if b.ndim > 1 else b[:, None])
+        return a.of(entries, (*a.shape[:-1], *b.shape[1:]), a.dtype)
+
+    return Operation(name, kernel)
 
 
 class Products:
     """What a tensor can do with whole rows and columns."""
 
-    @operation("mm")
-    def mm(self, mat2):
-        if self.shape[1] != mat2.shape[0]:
-            sizes = " and ".join("x".join(map(str, t.shape)) for t in (self, mat2))
-            raise RuntimeError(f"mat1 and mat2 shapes cannot be multiplied ({sizes})")
-        return self.of(_matrix(self, mat2), (self.shape[0], mat2.shape[1]), self.dtype)
+    mm = _of_two("mm", "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})")
+    mv = _of_two("mv", "size mismatch, got input ({0}), mat ({0}x{1}), vec ({2})")
+    dot = _of_two(
+        "dot",
+        "inconsistent tensor size, expected tensor [{0}] and src [{1}] to have the same number of elements, "
+        "but got {0} and {1} elements respectively",
+    )
 
     @operation("bmm")
     def bmm(self, mat2):
-        if self.shape[::2] != (mat2.shape[0], self.shape[2]) or self.shape[2] != mat2.shape[1]:
-            sizes = f"{[self.shape[0], self.shape[2]]} but got: {list(mat2.shape[:2])}"
+        if self.shape[::2] != mat2.shape[:2]:
+            sizes = f"{list(self.shape[::2])} but got: {list(mat2.shape[:2])}"
             raise RuntimeError(f"Expected size for first two dimensions of batch2 tensor to be: {sizes}.")
         entries = itertools.chain.from_iterable(map(_matrix, self.unbind(), mat2.unbind()))
         return self.of(entries, (*self.shape[:2], mat2.shape[2]), self.dtype)
-
-    @operation("mv")
-    def mv(self, vec):
-        if self.shape[1] != vec.shape[0]:
-            sizes = f"input ({self.shape[0]}), mat ({self.shape[0]}x{self.shape[1]}), vec ({vec.shape[0]})"
-            raise RuntimeError(f"size mismatch, got {sizes}")
-        return self.of(_matrix(self, vec[:, None]), self.shape[:1], self.dtype)
-
-    @operation("dot")
-    def dot(self, tensor):
-        if self.shape != tensor.shape:
-            n, m = self.numel(), tensor.numel()
-            sizes = (
-                f"[{n}] and src [{m}] to have the same number of elements, but got {n} and {m} elements respectively"
-            )
-            raise RuntimeError(f"inconsistent tensor size, expected tensor {sizes}")
-        return self.of(_matrix(self[None], tensor[:, None]), (), self.dtype)
 
     def matmul(self, other):
         """self @ other: of vectors, matrices, or batches of matrices, whose leading dimensions are repeated to fit."""
@@ -82,14 +73,10 @@ class Products:
 
     @operation("addmm")
     def addmm(self, mat1, mat2, *, beta=1, alpha=1):
-        shape, product = (mat1.shape[0], mat2.shape[1]), _matrix(mat1, mat2)
-        pairs = zip(self.values(shape), product, strict=True)
-        return self.of([beta * v + alpha * p for v, p in pairs], shape, self.dtype)
+        pairs = zip(self.values((mat1.shape[0], mat2.shape[1])), _matrix(mat1, mat2), strict=True)
+        return self.of([beta * v + alpha * p for v, p in pairs], (mat1.shape[0], mat2.shape[1]), self.dtype)
 
-    @operation("addmm_", writes=True)
-    def addmm_(self, mat1, mat2, *, beta=1, alpha=1):
-        self.write(Products.addmm.kernel(self, mat1, mat2, beta=beta, alpha=alpha).values())
-        return self
+    addmm_ = in_place("addmm", addmm)
 
     def _triangle(self, keeps):
         at = itertools.product(*map(range, self.shape))
