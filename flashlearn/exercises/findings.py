@@ -146,7 +146,10 @@ def _wrong_shape(g: Tensor, e: Tensor) -> str:
 
 
 def _not_a_number(g: Tensor, e: Tensor) -> str:
-    nan = g.isnan() & ~e.isnan()
+    nan, lost = g.isnan() & ~e.isnan(), e.isnan() & ~g.isnan()
+    if lost.any() and not nan.any():
+        came = ", ".join(f"{value:.4g}" for value in g[lost][:3].tolist()) + (", ..." if lost.sum() > 3 else "")
+        return f"{came} came back where NaN is expected"
     if not nan.any():
         return ""
     rest = "" if nan.all() else ", and all others are right" if same(g[~nan], e[~nan]) else ""

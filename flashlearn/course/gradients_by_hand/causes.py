@@ -63,6 +63,15 @@ def the_formula(softmax_backward):
     return follows(softmax_backward(dp.clone(), p.clone()), candidates, "P o (dP - delta)", p * (dp - delta))
 
 
+def the_dimension(softmax_backward):
+    """As many rows as keys, on which a sum over the wrong dimension still runs."""
+    p, dp = torch.softmax(normal(3, 3), -1), normal(3, 3) + 2
+    ds = softmax_backward(dp.clone(), p.clone())
+    if torch.allclose(ds, p * (dp - (p * dp).sum(0))):
+        return "delta is summed over the rows, dim=0: each row has a delta of its own, the sum over its keys, dim=-1"
+    return ""
+
+
 def rows_are_apart(softmax_backward):
     p, dp = torch.softmax(normal(3, 4), -1), normal(3, 4)
     alone = torch.cat([softmax_backward(dp[i : i + 1], p[i : i + 1]) for i in range(3)])
@@ -123,6 +132,6 @@ def the_three_gradients(attention_backward):
 CAUSES = {
     "paths": (the_paths,),
     "matmul_backward": (the_products, the_sum_over_rows),
-    "softmax_backward": (the_formula, rows_are_apart),
+    "softmax_backward": (the_dimension, the_formula, rows_are_apart),
     "bug": (the_three_gradients,),
 }

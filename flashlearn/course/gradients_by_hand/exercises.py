@@ -85,7 +85,7 @@ def _attention_by_hand(function):
 
 
 def _paths(x, w, b):
-    return Case(f"x = {x}, w = {w}, b = {b}", lambda function: (function(x, w, b), paths_solution(x, w, b)),
+    return Case(f"x = {x}, w = {w}, b = {b}", lambda function: (function(x, w, b), float(paths_solution(x, w, b))),
                 "w reaches z on two paths: multiply along each, then add")  # fmt: skip
 
 
@@ -143,7 +143,7 @@ EXERCISES = (
         MATMUL_BACKWARD_CASES,
         hints=(
             "dX has the shape of X, dW that of W. Which products of dY (N, M), X (N, D) and W (D, M) have these shapes?",
-            "Y_nm uses row n of X and column m of W. So dX_nd sums dY_nm W_dm over m. What does dW_dm sum, and over which index?",
+            "Y_nj uses row n of X and column j of W. So dX_nc sums dY_nj W_cj over j. What does dW_cj sum, and over which index?",
             "dX is a product with dY on the left, dW is a product with dY on the right. In each the other factor is transposed.",
         ),
         library=("flashlearn",),

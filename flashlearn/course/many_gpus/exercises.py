@@ -60,6 +60,13 @@ def _with_nan(function):
     return torch.where(lse.isnan()[:, None], lse[:, None], o), want
 
 
+def _with_nan_in_o(function):
+    """o of three queries; the second has NaN in o of its first visit, and no NaN in lse."""
+    o, lse = normal(2, 3, 4, seed=92), normal(2, 3, seed=93)
+    o[0, 1] = torch.nan
+    return function(o.clone(), lse.clone())[0], merge_solution(o, lse)[0]
+
+
 OWNERS_CASES = (
     _owners("one step", "after one step process 0 has what process 3 sent", 1, 4),
     _owners("the start", "in step 0 nothing has been sent yet", 0, 4),
@@ -95,6 +102,7 @@ MERGE_CASES = (
     _visits("a query without a key", NOBODY, 2, 3, hidden=((0, 1), (1, 1)), seed=70),
     _visits("float64", "keep the dtype of o, and add no small number to a sum", 3, 4, seed=80, tolerance=1e-10),
     Case("a NaN reaches the result", _with_nan, NAN),
+    Case("a NaN of o alone, too", _with_nan_in_o, NAN),
 )
 
 EXERCISES = (

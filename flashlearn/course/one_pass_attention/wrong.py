@@ -40,6 +40,13 @@ def merge_by(shift, epsilon=0.0):
     return merge
 
 
+def merge_outputs_divided_by_zero(o_a, lse_a, o_b, lse_b):
+    m = torch.maximum(lse_a, lse_b)
+    m = m.masked_fill(m == -INF, 0.0)
+    a, b = torch.exp(lse_a - m)[..., None], torch.exp(lse_b - m)[..., None]
+    return (a * o_a + b * o_b) / (a + b), m + torch.log(a + b).squeeze(-1)
+
+
 def merge_outputs_by_the_quotient(o_a, lse_a, o_b, lse_b):
     ratio = torch.exp(lse_a - lse_b)
     if (lse_b == -INF).all():

@@ -35,8 +35,8 @@ def pairs(tiles, T_r, T_c):
     """The tiles that an answer lists, each of which must exist, and be there once."""
     try:
         found = [(int(i), int(j)) for i, j in tiles]
-    except TypeError:
-        raise ValueError(f"expected a list of pairs (i, j), got {tiles!r}") from None
+    except (TypeError, ValueError):
+        raise ValueError(f"expected a list of pairs of numbers (i, j), got {tiles!r}") from None
     for i, j in found:
         if not (0 <= i < T_r and 0 <= j < T_c):
             raise ValueError(f"there is no tile ({i}, {j}): i goes from 0 to {T_r - 1}, j from 0 to {T_c - 1}")
@@ -103,7 +103,7 @@ def _in_sevens(function, tensors, others, what):
     large = [one.shape for one in made if math.prod(one.shape) >= 31 * others]
     if large:
         raise WrongWay(f"expected blocks of 7 {what}, got a tensor of shape {large[0]}: 31 {what} at once")
-    blocks = {math.prod(shape) // others for shape in shapes(made, "exp", "exp2", "pow")}
+    blocks = {math.prod(shape) // others for shape in shapes(made, "exp", "exp2", "pow", "softmax", "_softmax")}
     if blocks != {7, 3}:
         got_them = ", ".join(map(str, sorted(blocks))) or "none"
         raise WrongWay(f"expected e^(S - lse) for 7 {what} at once, for the last 3, got it for {got_them}")
