@@ -233,6 +233,10 @@ class Notebook:
         self.page.remove_listener("pageerror", self._fail)
         self.page.remove_listener("console", self._listen)
 
+    def unfold(self):
+        """Open the sections that the notebook folds."""
+        self.page.evaluate("window.jupyterapp.commands.execute('notebook:expand-all-headings')")
+
     def run_all(self):
         """Run every cell and return the errors of those that failed."""
         done = self.page.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")

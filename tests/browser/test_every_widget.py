@@ -63,6 +63,7 @@ class TestOdd:
 
 def whole_notebook(open_one, name):
     notebook = open_one(name)  # with its stored animations, which are not painted again: nbval does that
+    notebook.unfold()
     notebook.run_code("from flashlearn.show import reduced_motion\nreduced_motion()")
     assert notebook.run_all() == []
     players = all_shown(notebook.page, ".flashlearn-player:not(.flashlearn-explorer *)", widgets_in(name, PLAYER))
