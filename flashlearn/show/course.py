@@ -241,7 +241,9 @@ STAGES = (
     Stage("14", "Making it fast", TRITON, "the same bytes, sooner", (FLASH,)),
     Stage("15", "Inside a fast kernel", TRITON, "who loads, who multiplies, who waits", (FLASH,)),
     Stage("16", "Use it", TRITON, "a model that trains and writes with it", (FLASH, DECODING)),
-    Stage("17", "Which keys a query sees", FIELD, "two numbers for a block, whatever the mask", (FLASH, WINDOWED)),
+    Stage(
+        "17", "Which keys a query attends to", FIELD, "two numbers for a block, whatever the mask", (FLASH, WINDOWED)
+    ),
     Stage("18", "Serving", FIELD, "keys and values in pages, found through a table", (PAGED,)),
     Stage("19", "Many GPUs", FIELD, "keys and values travel, queries stay, results merge", (FLASH,)),
 )
