@@ -33,7 +33,7 @@ from torch.making import (
     arange, as_tensor, empty, empty_like, eye, full, full_like, linspace, ones, ones_like, tensor, zeros, zeros_like,
 )  # fmt: skip
 from torch.products import cat, einsum, stack
-from torch.random import Generator, default_generator, manual_seed, rand, randint, randn
+from torch.random import Generator, default_generator, manual_seed, rand, randint, randn, randperm
 from torch.strided import Size
 
 __version__ = "the page's stand-in for PyTorch"
@@ -42,9 +42,9 @@ float, double, half, long, int = float32, float64, float16, int64, int32
 METHODS = """
     add sub rsub mul div true_divide pow floor_divide remainder maximum minimum logaddexp
     eq ne lt le gt ge bitwise_and bitwise_or logical_not
-    exp exp2 log log2 log10 log1p sqrt reciprocal tanh sigmoid sin cos neg abs sign relu
+    exp exp2 log log2 log10 log1p sqrt square reciprocal tanh sigmoid sin cos neg abs sign relu
     floor ceil round isnan isinf isfinite isneginf masked_fill clamp nan_to_num nextafter isclose clone
-    sum mean var std prod amax amin any all logsumexp max min argmax argmin softmax log_softmax cumsum sort argsort
+    sum mean var std norm prod amax amin any all logsumexp max min argmax argmin softmax log_softmax cumsum cummax sort argsort
     flip roll nonzero unique bucketize equal allclose is_floating_point is_complex numel
     mm bmm mv dot matmul addmm outer tril triu diag diag_embed repeat_interleave index_select
     permute transpose t flatten ravel reshape unsqueeze squeeze unbind split chunk narrow diagonal

@@ -135,6 +135,8 @@ for _name, _method in {  # what follows from the above
     "zero_": lambda x: x.fill_(0),
     "std": lambda x, *args, **kwargs: x.var(*args, **kwargs).sqrt(),
     "diff": lambda x, dim=-1: x.narrow(dim, 1, x.shape[dim] - 1) - x.narrow(dim, 0, x.shape[dim] - 1),
+    "square": lambda x: x * x,
+    "norm": lambda x, dim=None, keepdim=False: (x * x).sum(dim, keepdim).sqrt(),
     "outer": lambda x, other: x[:, None] * other,
     "diag": lambda x, diagonal=0: x.diag_embed() if x.ndim == 1 else x.diagonal(diagonal).clone(),
     "repeat": lambda x, *times: functools.reduce(lambda t, at: cat([t] * at[1], at[0]), enumerate(times), x),

@@ -94,6 +94,11 @@ def _next(a, b, of):
     return math.copysign(INF, found) if abs(found) > of.largest else found
 
 
+def _round(v, decimals):
+    """To a multiple of a power of ten, as PyTorch does: the scaled number is rounded, ties to even."""
+    return round(v * 10**decimals) / 10**decimals if decimals else round(v)
+
+
 exp = _or(lambda v: INF, math.exp)
 _nan, _log_of_none, _whole = (
     lambda v: NAN,
@@ -107,7 +112,7 @@ PLAIN = {
     "maximum": larger, "minimum": smaller, "logaddexp": _log_add_exp,
     "bitwise_and": operator.and_, "bitwise_or": operator.or_, "bitwise_xor": operator.xor,
     "neg": operator.neg, "abs": abs, "sign": lambda v: (v > 0) - (v < 0), "relu": lambda v: v if v > 0 or v != v else v * 0,
-    "floor": _whole(math.floor), "ceil": _whole(math.ceil), "round": _whole(round),
+    "floor": _whole(math.floor), "ceil": _whole(math.ceil),
 }  # fmt: skip
 FLOATS = {
     "div": _or(_by_zero, lambda a, b: float(a) / b), "exp": exp, "exp2": _or(lambda v: INF, lambda v: math.pow(2.0, v)),
@@ -132,6 +137,7 @@ class Elementwise:
     clamp = Operation("clamp", lambda x, min=None, max=None: _clamped(_clamped(x, min, larger), max, smaller))
     clone = Operation("clone", lambda x: x.of(x.values(), x.shape, x.dtype))
     _to_copy = Operation("_to_copy", lambda x, to: type(x)(converted(x.values(), x.dtype, to), x.shape, to))
+    round = Operation("round", lambda x, *, decimals=0: _entrywise("", _whole(lambda v: _round(v, decimals))).kernel(x))
     nextafter = Operation(
         "nextafter", lambda x, other: _entrywise("", lambda a, b: _next(a, b, x.dtype)).kernel(x, other)
     )

@@ -34,8 +34,8 @@ def _number(v, form):
 
 def _nested(tensor, entry, indent, long):
     """The entries in brackets; of a long tensor three from either end of every dimension."""
-    if not tensor.shape:
-        return entry(tensor.item())
+    if not tensor.shape or not tensor.numel():
+        return entry(tensor.item()) if not tensor.shape else "[]"
     parts = [*tensor[:EDGE], None, *tensor[-EDGE:]] if long and len(tensor) > 2 * EDGE else list(tensor)
     if tensor.ndim > 1:
         between = "," + "\n" * (tensor.ndim - 1) + " " * indent

@@ -94,3 +94,12 @@ def randint(*bounds, size=None, generator=None, dtype=int64, device=None):
     *low, high, shape = bounds if size is None else (*bounds, size)
     low, source = low[0] if low else 0, generator or default_generator
     return made("randint", [low + source.bits() % (high - low) for _ in range(math.prod(shape))], shape, dtype)
+
+
+def randperm(n, *, generator=None, device=None):
+    """0 to n - 1 in random order."""
+    source, order = generator or default_generator, list(range(n))
+    for i in range(n - 1):
+        other = i + source.bits() % (n - i)
+        order[i], order[other] = order[other], order[i]
+    return made("randperm", order, (n,), int64)

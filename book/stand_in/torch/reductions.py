@@ -138,6 +138,16 @@ class Reductions:
     log_softmax = _softmax("_log_softmax", lambda row: [v - _log_sum_exp(row) for v in row])
     cumsum = Operation("cumsum", lambda x, dim: along(x, dim, itertools.accumulate, _summed(x.dtype)))
 
+    def cummax(self, dim):
+        """The largest entry so far along a dimension, and its place."""
+        places = along(
+            self,
+            dim,
+            lambda row: itertools.accumulate(range(len(row)), lambda i, j: j if row[j] >= row[i] else i),
+            int64,
+        )
+        return Extreme(along(self, dim, lambda row: itertools.accumulate(row, max)), places)
+
     @operation("sort")
     def sort(self, dim=-1, descending=False):
         def order(row):

@@ -2,7 +2,7 @@
 
 import math
 
-from torch.dtypes import bfloat16, float16, float32, float64, promote_types
+from torch.dtypes import bfloat16, float16, float32, float64, promote_types, rounded
 from torch.elementwise import near
 from torch.making import as_tensor
 
@@ -36,8 +36,8 @@ def _problem(a, e, rtol, atol, equal_nan, check_dtype):
     share = f"{len(wrong)} / {len(pairs)} ({100 * len(wrong) / len(pairs):.1f}%)"
     lines = [f"Tensor-likes are not {'close' if rtol or atol else 'equal'}!", "", f"Mismatched elements: {share}"]
     for kind, allowed, size in (
-        ("absolute", atol, lambda x, y: abs(x - y)),
-        ("relative", rtol, lambda x, y: abs(x - y) / abs(y) if y else math.inf),
+        ("absolute", atol, lambda x, y: rounded(abs(x - y), common)),
+        ("relative", rtol, lambda x, y: rounded(rounded(abs(x - y), common) / abs(y), common) if y else math.inf),
     ):
         far = max(wrong, key=lambda i: math.inf if size(*pairs[i]) != size(*pairs[i]) else size(*pairs[i]))
         at = tuple(far // math.prod(a.shape[d + 1 :]) % a.shape[d] for d in range(a.ndim))
