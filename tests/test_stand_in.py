@@ -264,6 +264,25 @@ def test_random_numbers_are_those_of_the_seed(call, dtype):
     assert numbers_differ(ours["output"], other["output"], 3e-7) is None, other.get("trace")
 
 
+ROUNDED = (
+    "(torch.arange(4000) / 16).bfloat16()",
+    "torch.arange(60000, 70000, 7).half()",
+    "torch.arange(-300, 300).bfloat16() * 0.1",
+    "torch.arange(-300, 300).half() * 0.1 - 0.3",
+    "torch.arange(1, 200).bfloat16() / 7 + torch.arange(1, 200).bfloat16()",
+    "1 - torch.arange(90).half() / 3",
+    "2 / torch.arange(1, 100)",
+    "torch.arange(200).float() * 0.7 - 0.1",
+    "torch.tensor([2.7, -2.7, 1e10]).int()",
+)
+
+
+@pytest.mark.parametrize("code", ROUNDED)
+def test_results_are_rounded_to_the_bit(code):
+    ours, other = both({"kind": "code", "code": code})
+    assert ours == other
+
+
 PRINTED = (
     "torch.tensor([0.5, 1e-9, 3.0])",
     "torch.tensor([[1.0, 2.0], [float('inf'), -3.0]])",

@@ -67,8 +67,8 @@ def converted(values, source, to):
     if to is bool_:
         return array("b", map(bool, values))
     if source.kind == FLOATING and to.kind == INTEGER:
-        lowest = -(1 << 8 * to.itemsize - 1)  # what a CPU makes of NaN and infinities
-        values = [int(v) if v - v == 0 else lowest for v in values]
+        half = 1 << 8 * to.itemsize - 1  # a CPU makes -half of NaN and of what is too large
+        values = [int(v) if -half <= v < half else -half for v in values]
     return packed(values, to)
 
 

@@ -19,10 +19,11 @@ def number_of(value):
     return value.item() if isinstance(value, Strided) else value
 
 
-def _operand(value, shape, to):
-    """The entries of a tensor, or a number as many times, in the type that is computed in: float32 for 16 bits."""
+def _operand(value, shape, to, name):
+    """The entries of a tensor, or a number as many times, in the common type; of 16 bits, a factor stays in float32."""
     if not isinstance(value, Strided):
-        return itertools.repeat(rounded(value, float32 if to in (float16, bfloat16) else to), math.prod(shape))
+        wide = name in ("mul", "div") and to in (float16, bfloat16)
+        return itertools.repeat(rounded(value, float32 if wide else to), math.prod(shape))
     same = value.dtype is to or (value.dtype.kind != FLOATING and to.kind == INTEGER)
     return value.values(shape) if same else converted(value.values(shape), value.dtype, to)
 
@@ -34,7 +35,7 @@ def _entrywise(name, function, kind=""):
         tensors = [one for one in operands if isinstance(one, Strided)]
         shape, common = functools.reduce(broadcast_shape, [one.shape for one in tensors]), result_type(*operands)
         common = float32 if kind == "floats" and common.kind != FLOATING else common
-        results = map(function, *(_operand(one, shape, common) for one in operands))
+        results = map(function, *(_operand(one, shape, common, name) for one in operands))
         return tensors[0].of(results, shape, bool_ if kind == "asks" else common)
 
     return Operation(name, kernel)
