@@ -33,7 +33,7 @@ def _exercises(notebook: str) -> Iterator[Exercise]:
 
 
 class _Exercises(Mapping[str, Exercise]):
-    """All exercises by name. A notebook's are imported when one of them is asked for: those on kernels need Triton."""
+    """All exercises by name. A notebook's are imported when one of them is needed: those on kernels need Triton."""
 
     def __getitem__(self, name: str) -> Exercise:
         notebook = next((notebook for notebook, number in NUMBERS.items() if name.startswith(f"{number}.")), None)

@@ -16,7 +16,12 @@ import torch
 
 PACKAGE = Path(__file__).parents[1]
 # and whatever is installed
-OURS = (str(PACKAGE), *(str(Path(module.__file__).parent) for module in (traceback, torch)), "<frozen ", "<string>")
+OURS = (
+    str(PACKAGE),
+    *(str(Path(str(module.__file__)).parent) for module in (traceback, torch)),
+    "<frozen ",
+    "<string>",
+)
 DROPS = re.compile(r"\.(sum|max|amax|min|mean|logsumexp)\(|lse|delta")  # values with one number for each row
 KEEP = ". A sum or maximum over a dimension drops it: keepdim=True or [..., None] gives it back"
 

@@ -26,7 +26,7 @@ def browser_text(*names: str) -> str:
 def show(bundle: tuple[dict[str, Any], dict[str, Any]], how: str, words: str = "") -> None:
     """Display a widget, its picture to store, and in an output of its own words for where only the picture is left.
 
-    how     what the reader can do with the widget, e.g. "play it"; `LIVE` hides that line beside a live one
+    how     what the reader can do with the widget, e.g. "play it"; `LIVE` hides that line next to a live one
     words   more of them, as HTML
     """
     data, about = bundle

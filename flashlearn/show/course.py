@@ -237,7 +237,7 @@ STAGES = (
     Stage("10", "Tiled backward", GRADIENT, "the way back, a tile at a time", (TILED_BACKWARD,)),
     Stage("11", "GPU and Triton", TRITON, "programs, offsets, masks", (ROW_KERNEL, MATMUL_KERNEL)),
     Stage("12", "Triton forward", TRITON, "the same tiles, from a kernel", (FLASH,)),
-    Stage("13", "Triton backward", TRITON, "the same sweeps, from kernels", (FLASH_BACKWARD,)),
+    Stage("13", "Triton backward", TRITON, "the same passes, from kernels", (FLASH_BACKWARD,)),
     Stage("14", "Making it fast", TRITON, "the same bytes, sooner", (FLASH,)),
     Stage("15", "Inside a fast kernel", TRITON, "who loads, who multiplies, who waits", (FLASH,)),
     Stage("16", "Use it", TRITON, "a model that trains and writes with it", (FLASH, DECODING)),

@@ -2,7 +2,7 @@
 
 The player itself is browser/player.js, which the book and the lecture deck use too; widget.js mounts it in a notebook.
 The first frame comes with it. The others are made on the loop of the kernel, between cells: those around the step that
-is shown, one that is asked for at once, and in JupyterLab the frames of the stored form.
+is shown, one that is requested, and in JupyterLab the frames of the stored form.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from flashlearn.show.frame import (
 from flashlearn.show.inputs import check_alt, check_draw, check_figsize, check_frame, check_predict, check_seconds
 from flashlearn.show.kernel import QUIET, busy, idle, kernel_loop, on_server
 
-SHORT = 24  # steps; of a longer run no animation is stored unless that is asked for
+SHORT = 24  # steps; of a longer run no animation is stored unless requested
 Runs = Mapping[str, list[Step]]
 AHEAD = 64  # frames made ahead of the step that is shown, and behind it
 BACK = 3  # steps on that are made before a step back
@@ -161,7 +161,7 @@ class Player(anywidget.AnyWidget):
         self._sent.clear()
 
     def focus(self) -> None:
-        """Give the keyboard to the player, after a control beside it was used."""
+        """Give the keyboard to the player, after a control next to it was used."""
         self.send({"focus": True})
 
     # --- frames for the browser ---
@@ -209,7 +209,7 @@ class Player(anywidget.AnyWidget):
             self._bring(number)
 
     async def _answer(self, number: int) -> None:
-        """The frame that was asked for, unless another one was since: a key that is held down asks for many."""
+        """The requested frame, unless another was requested since: a key that is held down requests many."""
         if number == self._wanted:
             self._bring(number)
 
@@ -241,7 +241,7 @@ class Player(anywidget.AnyWidget):
         return Image.open(io.BytesIO(self._packed(number)))
 
     def _still_number(self) -> int:
-        """The step that stands for all: the one asked for, else the last in which every run has something on chip."""
+        """The step that represents the run: the requested one, else the last in which every run has something on chip."""
         last = count(self.runs) - 1  # a run that was loaded later may be shorter
         if self.still != -1:
             return range(last + 1)[max(-last - 1, min(self.still, last))]

@@ -1,6 +1,6 @@
 """The faces of the book, cut down from packages of the extra `book`: Source Serif 4 for text, Inter for everything else.
 
-Both have the SIL Open Font License 1.1, whose text is written beside them. Formulas are set in STIX Two Math, see `formulas`.
+Both have the SIL Open Font License 1.1, whose text is written next to them. Formulas are set in STIX Two Math, see `formulas`.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ ITALICS = "".join(chr(0x1D434 + place) for place in range(52)) + "ℎ" + "".join
 
 
 def characters(pages: list[str]) -> str:
-    """Every character that stands in a formula of these pages."""
+    """Every character that is in a formula of these pages."""
     return "".join(sorted({c for page in pages for part in re.findall(r"<math.*?</math>", page, re.DOTALL)
                            for c in html.unescape(re.sub(r"<[^>]*>", "", part))}))  # fmt: skip
 

@@ -30,7 +30,7 @@ def about(app: Sphinx | None, page: str, template: str, context: dict[str, Any],
 
 
 def without_number(title: str) -> str:
-    """A notebook's title without its number, which stands above it.
+    """A notebook's title without its number, which is above it.
 
     >>> without_number("# 03 · Online softmax")
     '# Online softmax'
@@ -39,6 +39,6 @@ def without_number(title: str) -> str:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Register what pages are told."""
+    """Register what templates need."""
     app.connect("html-page-context", about)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

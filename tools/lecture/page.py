@@ -38,7 +38,7 @@ MARKDOWN = (
 
 
 def deck(plan: list[Planned], folder: Path, brand: str = "") -> str:
-    """The whole deck as one page; frames and the face of the formulas are written beside it, into `folder`."""
+    """The whole deck as one page; frames and the face of the formulas are written next to it, into `folder`."""
     start, sections = 0.0, []
     total = sum(each.minutes for each in plan)
     for number, each in enumerate(tqdm(plan, "slides", unit="slide", disable=None)):
@@ -136,7 +136,7 @@ def _run(number: int, slide: Slide, folder: Path) -> str:
 
 
 def paper(stops: Sequence[int], size: Sequence[int]) -> list[int]:
-    """The stops that are printed: as many as fit on a page, two beside each other."""
+    """The stops that are printed: as many as fit on a page, two next to each other."""
     most = len(stops) if size[0] > TALL * size[1] else FEW
     return sorted({stops[round(place * (len(stops) - 1) / max(1, most - 1))] for place in range(most)})
 

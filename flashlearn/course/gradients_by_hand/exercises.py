@@ -48,7 +48,7 @@ def _products_by_hand(function):
     x, w, dy = _random(4, 3), _random(3, 5, seed=1), _random(4, 5, seed=2)
     got, made = watched(function, dy.clone(), x.clone(), w.clone())
     if dy.shape in shapes(made, *PRODUCTS):
-        raise WrongWay("expected two products that take dY in, got Y = X W computed again: autograd was at work")
+        raise WrongWay("expected two products that take dY in, got Y = X W computed again: autograd was used")
     return got, (dy @ w.mT, x.mT @ dy)
 
 

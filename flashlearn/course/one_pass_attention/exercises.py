@@ -115,8 +115,8 @@ def run_loop(loop, N, *, batch=(1, 1), scale=0.5, size=1.0, low=False) -> tuple[
 def _loop_output(N, **how):
     def compare(loop):
         hbm, _ = run_loop(loop, N, **how)
-        given = (hbm.given[name] for name in "QKV")
-        return hbm.output("O"), scaled_dot_product_attention(*given, scale=how.get("scale", 0.5))
+        q, k, v = (hbm.given[name] for name in "QKV")
+        return hbm.output("O"), scaled_dot_product_attention(q, k, v, scale=how.get("scale", 0.5))
 
     return compare
 

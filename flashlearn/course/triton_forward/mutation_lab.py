@@ -40,7 +40,7 @@ GUARD = 64  # rows behind K and V, more than a block: a mutant that reads past t
 class Mutant:
     """A planted bug, of `[mutants.planted]` in `wrong.toml`.
 
-    `changes` are pairs of (code, what stands in its place) in flashlearn/kernels/`module`.py; the code must
+    `changes` are pairs of (code, its replacement) in flashlearn/kernels/`module`.py; the code must
     be there exactly once. `blocks` are the sizes in queries and keys with which it runs.
     """
 
@@ -128,7 +128,7 @@ def run_lab(*tests: Callable) -> LabReport:
 
 
 def _verdicts(tests: list[Callable]) -> tuple[tuple[Verdict, ...], list[tuple[str, str]]]:
-    """What the tests make of every mutant, but for those that then fail the right kernel, which are told too.
+    """What the tests make of every mutant, except those that then fail the right kernel, which are reported, too.
 
     A test that remembers how often it was called would kill all mutants and look at none.
     """

@@ -1,6 +1,6 @@
 """The backward pass by tiles: both passes, the matrices in HBM, and the products of the tiles on chip.
 
-What has a row for every query stands beside S, what has one for every key lies above or below it, transposed: the tiles
+What has a row for every query is next to S, what has one for every key is above or below it, transposed: the tiles
 of a step form a cross.
 """
 
@@ -93,7 +93,7 @@ def _grids(step: Step, run: list[Step], narrow: bool) -> dict[str, Grid]:
         PAD, 28 if narrow else 14, NARROW - 2 * PAD if narrow else WIDE - SIDE - 4 * PAD, 206 if narrow else 288
     )
     sides = gap * (2 + len(right)) + column * len(COLUMNS)
-    least = 28 if narrow else 34  # what stands beside S is at least as wide, so that its name finds room
+    least = 28 if narrow else 34  # what is next to S is at least as wide, so that its name finds room
     tall = min(22.0, (room.h - NAMES - 4 * BETWEEN) / (max(N_q, 1) + 4 * thick))
     standing = len(LEFT) + len(right)
     broad = min(1.7 * tall, (room.w - sides) / (N_k + thick * standing))
@@ -140,7 +140,7 @@ def _label(scene: Scene, step: Step, name: str, grid: Grid) -> None:
 
 
 def _rect(name: str, grid: Grid, span: Span) -> Rect:
-    """A block of rows of a matrix, which is a band of columns where it lies transposed."""
+    """A block of rows of a matrix, a strip of columns where it is transposed."""
     return grid.rect(cols=span) if name in LYING else grid.rect(span)
 
 

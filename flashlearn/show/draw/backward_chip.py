@@ -70,7 +70,7 @@ def _number(step: Step, name: str) -> str:
 
 
 def _map(scene: Scene, step: Step, area: Rect) -> None:
-    """The square of pairs: what this run meets, has met and meets now; beside or below it bytes and FLOPs so far."""
+    """The square of pairs: what this run meets, has met and meets now; next to it or below it bytes and FLOPs so far."""
     memory(scene, area, "hbm", name="pairs of blocks")
     run, narrow = step.run or (step,), scene.width == NARROW
     N_q, N_k = step.shapes["S"][-2:]

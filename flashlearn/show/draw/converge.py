@@ -19,7 +19,7 @@ Place = Callable[[int, float], tuple[float, float]]
 def draw_converge(step: Step, *, narrow: bool = False) -> Scene:
     """The output so far after every step, then o once it is written, for the last query of the first head.
 
-    Values of one number, a key a step: beside acc runs acc / l, hollow, and l and acc show how they were made.
+    Values of one number, a key a step: next to acc is acc / l, hollow, and l and acc show how they were made.
     """
     check_steps_of("a loop over keys", step, shapes=["O", "S"], writes=["O"], dims=4)
     run = [s for s in step.run or (step,) if running_sum(s.values) is not None or s.writes]
@@ -60,7 +60,7 @@ def _keys(scene: Scene, run: list[Step], place: Place, room: Rect) -> None:
 
 
 def _worth(run: list[Step]) -> list[float]:
-    """What acc is worth after every key, acc / l: the attention over the keys so far. None but for a single number."""
+    """What acc is worth after every key, acc / l: the attention over the keys so far. None, except for a single number."""
     steps = [s for s in run if "acc" in s.values and "normalised" in s.values and s.values["acc"].shape[-1] == 1]
     return [_vector(s)[0] / (_last(s, "l_i") or 1.0) for s in steps]  # before the first key acc is 0
 

@@ -60,7 +60,7 @@ def _is_tall(fig: Any) -> bool:
 
 
 def draw_sustained(ax: Axes, curves: Mapping[str, Mapping[float, float]], after_pause: float, note: str) -> None:
-    """The rate of every name against the time that the GPU has been at work; a band for as long as it is as good as after_pause.
+    """The rate of every name against the time that the GPU has been busy; a shade for as long as it is as good as after_pause.
 
     curves   {name: {ms: TFLOP/s}}, of six names at most
     after_pause   ms

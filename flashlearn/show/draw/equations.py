@@ -14,7 +14,7 @@ from flashlearn.show.draw.letters import width
 from flashlearn.show.draw.scene import SMALLEST, Grid, Rect, Scene
 from flashlearn.show.draw.style import role
 
-CELL, LINE, GAP = 40, 20, 6  # pixels: width and height of an entry, and beside a sign
+CELL, LINE, GAP = 40, 20, 6  # pixels: width and height of an entry, and next to a sign
 NAMED = 18  # pixels above a matrix, for its name
 NUMBER, SIGN = 12, 15  # sizes of type
 ACROSS, DOWN = 28, 12  # pixels between equations of a line, and between lines

@@ -68,7 +68,7 @@ def _equations(step: Step, known: dict[str, Step]) -> list[dict[str, Equation]]:
 
 
 def draw_gradient_row(step: Step, *, narrow: bool = False) -> Scene:
-    """One step of softmax's gradient of one row: scores and p, dP beside delta, dS and what it adds up to."""
+    """One step of softmax's gradient of one row: scores and p, dP next to delta, dS and what it adds up to."""
     check_steps_of("the gradient of softmax", step, shapes=["P", "dP", "dS"], values=["S", "P", "dP"])
     made = {name for s in step.so_far for name in (tile.name for tile in s.writes)}
     final = step.run[-1].values if step.run else step.values
@@ -135,7 +135,7 @@ def _downhill(scene: Scene, dS: list[float]) -> None:
     below = [f"s{key}".translate(SUBSCRIPTS) for key, value in enumerate(dS) if value < -1e-9]
     words = ["all dp alike: nothing moves"]
     if below:
-        words = ["where dp lies below δ, ds is negative:", f"a step downhill raises {', '.join(below)}"]
+        words = ["where dp is below δ, ds is negative:", f"a step downhill raises {', '.join(below)}"]
     if scene.width == WIDE:
         words = [" ".join(words)]
     for line, each in enumerate(words):

@@ -1,6 +1,6 @@
 """How wide words are, without a font library: letters of DejaVu Sans, the widest of the faces that scenes are set in.
 
-Whoever has Inter, Verdana or Segoe UI sees the same words in at most this room.
+In Inter, Verdana and Segoe UI the same words take at most this room.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from flashlearn.show.draw.pairs import Block
 from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Look, Scene, blocks_of
 
 MOST, HIGHEST = 6, 240  # panels, and pixels of a panel
-GAP, UNDER, FOOT = 24, 30, 34  # pixels beside panels, below each for its count, and at the foot for the key
+GAP, UNDER, FOOT = 24, 30, 34  # pixels between panels, below each for its count, and at the foot for the key
 NAME = 18  # pixels for each line of a panel's name
 CELL = 34, 26  # pixels: an entry of a table
 SEEN, HIDDEN, NEVER = Look("S", "half"), Look("blank", hatched=True), Look("masked", hatched=True)
@@ -111,7 +111,7 @@ def draw_tables(
     """Up to three tables (rows, cols) with their numbers, dark where these are large; hatched where they are -inf.
 
     sinks  a column (rows,) more for the tables of these names, under the word "sink"
-    sums   whether the sum of a row, without the sink, stands at its right
+    sums   whether the sum of a row, without the sink, is at its right
     """
     if not 0 < len(tables) <= 3 or any(t.ndim != 2 or max(t.shape) > 9 for t in tables.values()):
         got = [tuple(t.shape) for t in tables.values()]
@@ -201,7 +201,7 @@ def _key(scene: Scene, words: Mapping[str, Look], axes: str) -> None:
 def _table(
     scene: Scene, grid: Grid, name: str, table: Tensor, sink: Tensor | None, sums: bool, scale: tuple[float, float]
 ) -> None:
-    """One table under its name, its sink beside it, and the sums of its rows."""
+    """One table under its name, its sink next to it, and the sums of its rows."""
     scene.text(grid.x, grid.y - 24, name, 14, bold=True)
     _numbers(scene, grid, table.tolist(), scale)
     at = grid.right

@@ -1,4 +1,4 @@
-"""One query against all keys: K, V and o in HBM, and on chip the tiles at work, m, l and the output so far as numbers."""
+"""One query against all keys: K, V and o in HBM, and on chip the tiles in use, m, l and the output so far as numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Cells:
     digits: int = 1
 
     def paint(self, scene: Scene, id: str) -> None:
-        """The numbers on their shades, or bands of rows where numbers would not fit."""
+        """The numbers on their shades, or strips of rows where numbers would not fit."""
         face, grid = role(self.name), self.grid
         scene.rect(grid.rect(), "blank")
         for tone, band in groupby(range(grid.rows), self.tone):
@@ -80,7 +80,7 @@ def _grid(rows: list[list[float]], left: float, top: float, wide: float, high: f
 
 
 def _in_hbm(scene: Scene, step: Step, area: Rect, high: float) -> None:
-    """K and V as they lie in HBM, q above K and o below V; the rows being read are dark and pointed at."""
+    """K and V as they are in HBM, q above K and o below V; the rows being read are dark and pointed at."""
     q, o = first_head(step.values["Q"])[-1:], first_head(step.written("O"))[-1:]
     load, write = any(t.name == "Q" for t in step.reads), bool(step.writes)
     narrow = scene.width == NARROW
@@ -115,7 +115,7 @@ def _rows_in_hbm(scene: Scene, step: Step, name: str, rows: list[list[float]], g
 
 
 def _tiles_on_chip(scene: Scene, step: Step, left: float, top: float) -> None:
-    """q, the tiles of K and V at work, their scores and weights: each where matrix multiplication puts it."""
+    """q, the tiles of K and V in use, their scores and weights: each where matrix multiplication puts it."""
     narrow = scene.width == NARROW
     cell, fine, gap = (24, 34, 8) if narrow else (CELL - 4, FINE - 4, 16)
     q = first_head(step.values["Q"])[-1:]
@@ -163,7 +163,7 @@ def _scores_on_chip(scene: Scene, step: Step, area: Rect) -> None:
 
 
 def _running_values(scene: Scene, step: Step, area: Rect) -> None:
-    """m and l as numbers, the output so far below V; what an old sum was multiplied by stands beside it."""
+    """m and l as numbers, the output so far below V; what an old sum was multiplied by is next to it."""
     values, narrow = step.values, scene.width == NARROW
     y = area.y + (174 if narrow else 208)
     left = area.x + PAD

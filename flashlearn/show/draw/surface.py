@@ -1,6 +1,6 @@
 """What frames are painted on: matplotlib's pixels, which all frames of one size share, one after the other.
 
-Three quarters of the time to fill them goes into words, most of which stand in the next frame too, in the same place.
+Three quarters of the time to fill them goes into words, most of which are in the next frame too, at the same place.
 So their sizes, which matplotlib keeps with the pixels, and the pictures of their letters are there for the next frame.
 """
 

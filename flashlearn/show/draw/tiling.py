@@ -73,7 +73,7 @@ def _grids(step: Step, narrow: bool) -> dict[str, Grid]:
     deep = d * tall if true else max(18.0, d * tall)
     left = round(max(PAD, (room_w - broad * (N_k + 3 * d) - sides) / 2 + PAD))
     thin = d * broad / D
-    top = 18 if not narrow else 10 if left + d * broad + gap > 58 else 30  # beside the name of HBM, or below it
+    top = 18 if not narrow else 10 if left + d * broad + gap > 58 else 30  # next to the name of HBM, or below it
     middle = top + deep + (LABEL if N_k else 0)
     grids = {"Q": Grid(left, middle, N_q, D, thin, tall)}
     grids["S"] = Grid(grids["Q"].right + gap, middle, N_q, N_k, broad, tall)
@@ -123,14 +123,14 @@ def _name(scene: Scene, step: Step, name: str, grid: Grid) -> None:
         scene.text(grid.middle, grid.y - 4, COLUMNS[name], 13, anchor="middle", va="bottom", bold=True)
     elif name != "S":
         moved, size = arrows(step, name), 14 if scene.width == WIDE else 13
-        above = width(name + moved, size, True) <= grid.rect().w + 14  # else its arrows stand below it
+        above = width(name + moved, size, True) <= grid.rect().w + 14  # else its arrows are below it
         scene.text(grid.middle, grid.y - 4, name + moved * above, size, anchor="middle", va="bottom", bold=True)
         words = shape.strip() or ("" if above else moved.strip())
         scene.text(grid.middle, grid.bottom + 13, words, 12, role="quiet" if shape else "ink", anchor="middle")
 
 
 def _narrowed(step: Step) -> bool:
-    """Whether the head dimension is so large beside the rows that, drawn to scale, it would leave no room for S."""
+    """Whether the head dimension is so large compared with the rows that, drawn to scale, it would leave no room for S."""
     return _size(step, "Q")[1] > 4 * max(_size(step, "Q")[0], _size(step, "K")[0], 2)
 
 
@@ -365,7 +365,7 @@ def _columns(chip: _Chip, grid: Grid, area: Rect) -> tuple[float, float, float, 
 
 
 def _table_row(scene: Scene, step: Step, chip: _Chip, r: int, band: Rect, columns: tuple, rose: bool) -> None:
-    """The numbers of row r; the band to its factor is dark where the maximum rose."""
+    """The numbers of row r; the strip to its factor is dark where the maximum rose."""
     m, l, m_old, by = (_value(step, name) for name in ("m_i", "l_i", "m_old", "factor"))
     style: dict[str, Any] = {"anchor": "end", "bold": rose}
     y = band.centre[1]

@@ -102,7 +102,7 @@ def _grids(step: Step, across: float, floor: float) -> dict[str, Grid]:
 
 
 def _matrix(scene: Scene, step: Step, name: str, grid: Grid) -> None:
-    """Full in the step that moves it, half-tone while it lies in HBM, a dashed outline before it is there."""
+    """Full in the step that moves it, half-tone while it is in HBM, a dashed outline before it is there."""
     moved = [tile.name for tile in (*step.reads, *step.writes)]
     there = name in "QKV" or any(tile.name == name for s in step.so_far for tile in s.writes)
     if there:
@@ -120,7 +120,7 @@ def _pipes(scene: Scene, step: Step, name: str, middle: float, room: Rect) -> No
     most = max(tile.nbytes for s in step.run or (step,) for tile in (*s.reads, *s.writes) or (Tile("", (), 1),))
     both = name in "SP"
     widest = room.w / 2 - (6 if room.w > 100 else 0.5)
-    aside = 0 if both or room.w > 100 else -8  # room for a number beside a pipe that is too thin for it
+    aside = 0 if both or room.w > 100 else -8  # room for a number next to a pipe that is too thin for it
     apart = room.w / 4 if both else 0
     for sign, way, x in (("▲", "writes", middle + aside - apart), ("▼", "reads", middle + aside + apart)):
         moved = [(s, tile) for s in step.so_far for tile in getattr(s, way) if tile.name == name]

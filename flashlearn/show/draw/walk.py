@@ -13,7 +13,7 @@ from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Rect, Scene
 from flashlearn.show.draw.style import index, role
 from flashlearn.show.draw.values import check_steps_of, first_head
 
-LINES = {  # of the paper's Algorithm 1, as they stand in the picture
+LINES = {  # of the paper's Algorithm 1, as they are in the picture
     "line 6": "K, V of block j",
     "line 8": "Q, O, l, m of block i",
     "line 9": "S = Q Kᵀ / √d",
@@ -84,7 +84,7 @@ def _line(step: Step) -> int:
 
 
 def _program(scene: Scene, step: Step, area: Rect) -> None:
-    """The lines of the inner loop, those at work in ink; which pairs of blocks have met."""
+    """The lines of the inner loop, the current ones in ink; which pairs of blocks have met."""
     now = {step.phase} | ({"line 6"} if any(tile.name == "K" for tile in step.reads) else set())
     narrow = scene.width == NARROW
     met = f"Q{index(step.values['i'])} meets K{index(step.values['j'])}" if _line(step) else step.phase
@@ -179,7 +179,7 @@ def _right_for(scene: Scene, step: Step, grid: Grid) -> None:
 
 
 def _chip(scene: Scene, step: Step, room: _Room) -> None:
-    """Every tile where multiplication puts it, Kᵀ over S, and beside S what there is one of in a row."""
+    """Every tile where multiplication puts it, Kᵀ over S, and next to S what there is one of in a row."""
     memory(scene, room.chip, "sram", on_chip_note(step) if step.on_chip else "")
     line = _line(step)
     if not line:

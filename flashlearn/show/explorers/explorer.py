@@ -21,7 +21,7 @@ SCRIPTS = ("picture.js", "player.js", "saved.js", "view.js", "explorer.js", "exp
 class Control(NamedTuple):
     """A trait that a reader can set.
 
-    label    what stands beside it
+    label    the words next to it
     help     one phrase more
     values   what it can be: numbers make a slider, words a choice, (False, True) a box
     argument what it is called where an explorer is made, if not as the trait
