@@ -27,7 +27,7 @@ class Count:
     loops           how many of its loops read from HBM
     reads           how many times the matrix `of` is read in all
     read, written   bytes
-    extra           bytes of HBM besides inputs and result
+    extra           bytes of HBM in addition to inputs and result
     on_chip, held   the most bytes that one program holds on chip, and of what; 0 if a library decides that
     """
 
@@ -72,7 +72,7 @@ def _counted(how: Callable[[], Count]) -> Count:
 
 
 def count(steps: Iterable[fl.Step], of: str, alone: Iterable[fl.Step] | None = None) -> Count:
-    """Count the steps; `alone` are those of one program, where `steps` are of many that run side by side."""
+    """Count the steps; `alone` are those of one program, where `steps` are of many that run next to each other."""
     run = fl.record(steps)
     shapes, size = run[0].shapes, torch.float32.itemsize
     read, written = fl.hbm_bytes(run)

@@ -48,7 +48,7 @@ look = Look()
 
 
 def as_runs(steps: Steps) -> dict[str, list[Step]]:
-    """Recorded runs by title: one run without a title, or several to be shown side by side."""
+    """Recorded runs by title: one run without a title, or several to be shown next to each other."""
     runs = steps if isinstance(steps, Mapping) else {"": steps}
     if not runs:
         raise ValueError("expected at least one run of steps, got an empty mapping")

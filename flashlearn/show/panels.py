@@ -1,4 +1,4 @@
-"""The scenes of one frame as one picture: that of one run, or of several side by side, on a phone one above the other."""
+"""The scenes of one frame as one picture: that of one run, or of several next to each other, on a phone one above the other."""
 
 from __future__ import annotations
 

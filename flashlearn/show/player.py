@@ -298,7 +298,7 @@ class Player(anywidget.AnyWidget):
 
     @property
     def transcript(self) -> tuple[str, ...]:
-        """One line for every step, several for runs side by side."""
+        """One line for every step, several for runs next to each other."""
         return tuple(self.run["captions"])
 
     def in_words(self) -> str:
@@ -336,7 +336,7 @@ def play(
 ) -> Player:
     """Run `steps`, paint them with `draw`, and play them: slider, keys, swipe, a caption for every step.
 
-    steps      an iterable of `Step`, or a mapping {title: steps} for runs side by side
+    steps      an iterable of `Step`, or a mapping {title: steps} for runs next to each other
     draw       draw(step), which returns a scene, e.g. `flashlearn.show.draw.draw_row`; or draw(ax, step)
     alt        what the run shows, in words, for those who cannot see it
     figsize    inches at 100 pixels per inch, without titles, for a painter on axes; a scene has a size of its own

@@ -162,7 +162,7 @@ class Book:
         (self.source / "_static" / "map.html").write_text(moved.page(), encoding="utf-8")
 
     def first_player(self) -> str:
-        """Notebook 07's two versions side by side, which play as soon as the page is there."""
+        """Notebook 07's two versions next to each other, which play as soon as the page is there."""
         if not self.pictures.pair and any(path.stem.startswith("07_") for path in self.written):
             raise ValueError("expected a run of two versions in notebook 07, got none")
         run = self.pictures.pair.replace('<figure class="run"', '<figure class="run" data-autoplay', 1)

@@ -29,7 +29,7 @@ class Pictures:
         self.folder = source / "frames"
         self.folder.mkdir(parents=True, exist_ok=True)
         self.covers: dict[str, Cover] = {}  # by the number of a notebook
-        self.pair = ""  # the first figure of notebook 07 that has two runs side by side
+        self.pair = ""  # the first figure of notebook 07 that has two runs next to each other
 
     def figure(self, slug: str, data: bytes, alt: str, shown: Mapping[str, Any] | None) -> str:
         """The figure of a stored picture, which `alt` describes; `shown` is what the cell displays now."""

@@ -5,7 +5,7 @@
 `pictures.json` has a list of what was displayed, in order. Each has `cell`, the id of its cell, and `kind`:
 
     run    {run, titles, still}: the run as `player.mount` takes it, with all its `scenes`, if its painter makes scenes;
-           the titles of runs side by side; and the step that stands for the whole
+           the titles of runs next to each other; and the step that stands for the whole
     plot   {alt, wide, narrow}: a plot as SVG in two layouts, or a scene
 """
 

@@ -83,7 +83,7 @@ def named(N: int, D: int, block_q: int, block_k: int, mask: str) -> str:
 
 
 def once(draw: Callable[..., Scene]) -> Callable[..., Scene]:
-    """The same scene for the same step: side by side, both layouts of a page are made of the narrow one."""
+    """The same scene for the same step: next to each other, both layouts of a page are made of the narrow one."""
 
     @cache
     def kept(step: int, narrow: bool) -> Scene:
@@ -101,7 +101,7 @@ def once(draw: Callable[..., Scene]) -> Callable[..., Scene]:
 
 
 def setting(N: int, D: int, block_q: int, block_k: int, mask: str) -> dict[str, Any]:
-    """One run for a page, both versions side by side."""
+    """One run for a page, both versions next to each other."""
     every = tiling.recorded(N, D, block_q, block_k, mask)
     runs = {title: every[title] for title in SHOWN}
     draw = once(partial(draw_tiling, full=max(max(hbm_bytes(run)) for run in runs.values())))

@@ -1,4 +1,4 @@
-"""What the templates of `book/theme` ask for besides what Sphinx says of a page: its part of the course, its place in it."""
+"""What the templates of `book/theme` need in addition to what Sphinx says of a page: its part of the course, its place in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps that were recorded from a kernel, with what the pictures of the algorithms show besides loads and stores.
+"""Steps that were recorded from a kernel, with what the pictures of the algorithms show in addition to loads and stores.
 
 accumulators   what a program stores at its end is on chip from its first step on, in float32
 masked part    of a block that the mask crosses, by the mask among the kernel's arguments

@@ -147,7 +147,7 @@ def _check_panels(runs: Mapping, masks: Mapping[str, Tensor]) -> None:
 
 
 def _panels(names: Mapping, shapes: Sequence[tuple], narrow: bool, under: float) -> tuple[Scene, list[Grid]]:
-    """A scene with the names of its panels, and where each panel's cells go: side by side, in rows of up to five."""
+    """A scene with the names of its panels, and where each panel's cells go: next to each other, in rows of up to five."""
     room, count = NARROW if narrow else WIDE, len(shapes)
     columns = min(count, 2) if narrow else count if count <= 5 else 3
     wide = (room - 2 * PAD - GAP * (columns - 1)) / columns

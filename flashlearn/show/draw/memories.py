@@ -45,7 +45,7 @@ def numbered(id: str, n: int) -> str:
 def byte_counters(scene: Scene, step: Step, area: Rect, full: int | None = None, size: float = 13) -> None:
     """Bytes read and written so far, as numbers and as bars on one scale; what this step moved is dark.
 
-    Side by side, or one above the other where `area` is as high. `full` is the number of bytes that fills a bar; that
+    Next to each other, or one above the other where `area` is as high. `full` is the number of bytes that fills a bar; that
     of the whole run unless given. A counter is 32 pixels high.
     """
     so_far, now = hbm_bytes(step.so_far), hbm_bytes([step])

@@ -56,7 +56,7 @@ def draw_programs(step: Step, *, narrow: bool = False) -> Scene:
 
 
 def _grid(scene: Scene, step: Step, launch: _Launch, area: Rect) -> None:
-    """A grid of programs per batch entry, side by side, or one below the other."""
+    """A grid of programs per batch entry, next to each other, or one below the other."""
     _, blocks, H, B = launch
     narrow = scene.width == NARROW
     left, columns = (58.0 if H * B > 1 else 0.0), 1 if narrow else B

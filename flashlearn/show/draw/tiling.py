@@ -36,7 +36,7 @@ Values = list[list[float]]
 def draw_tiling(step: Step, *, narrow: bool = False, full: int | None = None, capacity: int | None = None) -> Scene:
     """One step of attention by tiles, or of standard attention; the first head if all heads step together.
 
-    full        the bytes that fill the bars of traffic, the same for runs side by side; those of the run unless given
+    full        the bytes that fill the bars of traffic, the same for runs next to each other; those of the run unless given
     capacity    elements of SRAM: a bar says how many of them the tiles on chip fill, as `sram_elements` counts
     """
     names = ["Q", "K", "V", "O"]
