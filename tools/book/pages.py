@@ -100,7 +100,7 @@ class Book:
 
     def links(self, path: Path, kind: str) -> str:
         """Where this notebook can be run, as a line of links."""
-        name = "Run it" if kind == "links" else "Do them"
+        name = "Run it" if kind == "links" else "Do it"
         ways = {
             "in Binder": self.address.binder(path.name),
             "in Colab": self.address.colab(path.name),
