@@ -122,9 +122,15 @@ def recorded(step):
     return {
         "sentence": step.sentence, "phase": step.phase, "program": list(step.program), "bytes": moved, **tiles,
         "operations": dict(step.operations), "matmuls": [list(m) for m in step.matmuls],
-        "values": {name: [str(value.dtype), list(value.shape)] if isinstance(value, torch.Tensor) else str(value)
-                   for name, value in step.values.items()},
+        "values": {name: described(value) for name, value in step.values.items()},
     }  # fmt: skip
+
+
+def described(value):
+    """A value of a step without its numbers, if it is a tensor or a tuple of tensors."""
+    if isinstance(value, torch.Tensor):
+        return [str(value.dtype), list(value.shape)]
+    return [described(each) for each in value] if isinstance(value, tuple) else str(value)
 
 
 def outcome(case):

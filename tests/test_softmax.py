@@ -2,6 +2,7 @@
 
 import functools
 import math
+import re
 
 import pytest
 import torch
@@ -302,6 +303,18 @@ def test_tree_at_its_edges(row):
     torch.testing.assert_close(
         l.squeeze(), sum((torch.exp(v - m.squeeze()) for v in torch.tensor(finite)), torch.tensor(0.0))
     )
+
+
+def test_captions_of_a_merge_state_the_sum_and_both_factors():
+    """l_a e^(m_a - m) + l_b e^(m_b - m) = l, in the numbers of the caption; the pairs that were merged left the chip."""
+    for row in ([3.0, 1.0, 5.0, 2.0], [5.0, 1.0, 3.0, 2.0], [-INF, -INF, 1.0, 2.0]):
+        *blocks, step = list(fl.merge_tree_steps(torch.tensor(row), 2))[:3]
+        m = step.values["m_i"].item()
+        (m_a, l_a), (m_b, l_b) = ((pair.values["m_i"].item(), pair.values["l_i"].item()) for pair in blocks)
+        numbers = [l_a, math.exp(m_a - m), l_b, math.exp(m_b - m), step.values["l_i"].item()]
+        assert [f"{number:.4f}" for number in numbers] == re.findall(r"\d+\.\d+", step.sentence)[1:]
+        assert l_a * numbers[1] + l_b * numbers[3] == pytest.approx(numbers[4])
+        assert sum(tile.nbytes for tile in step.on_chip) == 2 * 4
 
 
 def test_tree_of_256_logits_in_blocks_of_4():

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from flashlearn.core.numerics import INF, Span, row_max
+from flashlearn.core.numerics import INF, Span, exp_diff, row_max
 from flashlearn.core.steps import Step
 
 
@@ -72,7 +72,10 @@ def _reduce(step: Step) -> str:
 def _merge(step: Step) -> str:
     (start, middle), (_, stop) = step.values["parts"]
     m, l = _shown(step, "m_i", "l_i")
-    return f"Merge {start}:{middle} with {middle}:{stop}: m = {m}, l = {l}."
+    both = [
+        f"{_show(l_part)} × {_show(exp_diff(m_part, step.values['m_i']))}" for m_part, l_part in step.values["merged"]
+    ]
+    return f"Merge {start}:{middle} with {middle}:{stop}: m = {m}, l = {' + '.join(both)} = {l}."
 
 
 _SOFTMAX = {

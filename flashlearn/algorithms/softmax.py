@@ -180,7 +180,8 @@ def merge_tree_steps(x: Tensor, block_size: int) -> Iterator[Step]:
             span, (m_i, l_i, *_) = (left[0], right[1]), _merge(m_a, l_a, m_b, l_b)  # in the place of m_a and l_a
             hbm.drop(m_b, l_b)
             merged.append((span, m_i, l_i))
-            yield hbm.step("merge", m_i=m_i, l_i=l_i, span=span, parts=(left, right))
+            pairs = (m_a, l_a), (m_b, l_b)  # no longer on chip: for the caption
+            yield hbm.step("merge", m_i=m_i, l_i=l_i, span=span, parts=(left, right), merged=pairs)
         level = merged + level[2 * len(merged) :]  # an odd one out moves up unchanged
     m_i, l_i = level[0][1:] if level else no_elements(hbm)
     yield hbm.done((m_i, l_i), m_i=m_i, l_i=l_i)

@@ -121,6 +121,7 @@ VALUES = {
     "products": "the step's matrix products as formulas, in order",
     "span": "(start, stop) of the elements that a pair (m, l) covers",
     "parts": "the ranges that were merged; () for a block that was reduced",
+    "merged": "(m, l) of each of these two ranges before the merge",
     "normalised": "whether o' is kept, divided at every step, and not acc",
     "fused": "whether dQ is made in the pass of dK and dV",
     "page": "number of the page in the pool; None if no key is attended to",
