@@ -138,6 +138,17 @@ def test_jacobian_shows_the_sum_of_the_current_column():
     assert f"dx[1] = {number((J * dy).sum().item(), 3)}" in shown
 
 
+@pytest.mark.parametrize("narrow", [False, True])
+def test_jacobian_names_its_vectors_as_the_steps_do(narrow):
+    usual, named = (
+        fl.record(fl.contract_steps(torch.ones(3), torch.eye(3), *names)) for names in ((), (("dp", "ds"),))
+    )
+    for a, b in zip(usual, named, strict=True):
+        expected = [text.replace("dy", "dp").replace("dx", "ds") for text in draw_jacobian(a, narrow=narrow).texts()]
+        assert draw_jacobian(b, narrow=narrow).texts() == expected
+        assert any(text.startswith("ds") for text in expected)
+
+
 def test_dx_fills_in_as_it_goes():
     steps = contraction()
     for step in steps[:3]:

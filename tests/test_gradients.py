@@ -377,6 +377,19 @@ def test_contract_equals_the_short_ways():
     torch.testing.assert_close(fl.contract(dy.flatten(), jacobian).reshape(3, 2), fl.matmul_backward(dy, x, w)[0])
 
 
+def test_contraction_by_other_names():
+    p, dp = torch.softmax(random(4), -1), random(4, seed=1)
+    jacobian = torch.diag(p) - torch.outer(p, p)
+    usual, named = fl.record(fl.contract_steps(dp, jacobian)), fl.record(fl.contract_steps(dp, jacobian, ("dp", "ds")))
+    assert fl.hbm_bytes(usual) == fl.hbm_bytes(named) and torch.equal(usual[-1].output, named[-1].output)
+    assert torch.equal(named[-1].values["ds"], named[-1].output) and torch.equal(named[0].values["dp"], dp)
+    for a, b in zip(usual, named, strict=True):
+        assert a.sentence.replace("dy", "dp").replace("dx", "ds") == b.sentence
+    for names in (("dp", "dp"), ("J", "ds"), ("dp",)):
+        with pytest.raises(ValueError, match="two different names"):
+            fl.run(fl.contract_steps(dp, jacobian, names))
+
+
 # bad input
 
 

@@ -383,12 +383,12 @@ def softmax_gradient(step: Step) -> str:
 
 
 def contraction(step: Step) -> str:
-    """dy carried through a Jacobian, column by column."""
-    m, n = step.shapes["J"]
+    """A gradient carried through a Jacobian, column by column."""
+    (m, n), (given, made) = step.shapes["J"], [name for name in step.shapes if name != "J"]
     if step.phase == "done":
         return f"Done: the {m} × {n} = {m * n} numbers of J have become {n}."
-    i, value = step.values["i"], _one(step.values["dx"], 0)
-    return f"Column {i} of J times dy, {m} products, adds up to one number: dx[{i}] = {value}."
+    i, value = step.values["i"], _one(step.values[made], 0)
+    return f"Column {i} of J times {given}, {m} products, adds up to one number: {made}[{i}] = {value}."
 
 
 _COUNT = {3: "three", 4: "four", 5: "five"}

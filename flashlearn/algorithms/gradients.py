@@ -110,19 +110,26 @@ def contract(dy: OfOutputs, jacobian: Jacobian) -> OfInputs:
     return run(contract_steps(dy, jacobian))
 
 
-def contract_steps(dy: Tensor, jacobian: Tensor) -> Iterator[Step]:
-    """One step per input x_i: column i of the Jacobian times dy, added up, is one number."""
+def contract_steps(dy: Tensor, jacobian: Tensor, names: tuple[str, str] = ("dy", "dx")) -> Iterator[Step]:
+    """One step per input x_i: column i of the Jacobian times dy, added up, is one number.
+
+    names   of the vector that goes in and of the one that comes out, for the picture and its caption
+
+    ValueError for names that are not two, are the same, or are the name of the Jacobian, J.
+    """
     check_together({"jacobian": jacobian, "dy": dy}, "jacobian and dy")
     if jacobian.ndim != 2 or dy.shape != jacobian.shape[:1]:
         raise ValueError(f"expected jacobian (m, n) and dy (m,), got {tuple(jacobian.shape)} and {tuple(dy.shape)}")
-    m, n = jacobian.shape
-    shapes = {"J": (m, n), "dy": (m,), "dx": (n,)}
-    hbm = HBM({"J": jacobian, "dy": dy}, {"dx": dy.dtype}, shapes, captions.contraction, whole=True)
+    if len(names) != 2 or len({"J", *names}) != 3:
+        raise ValueError(f"expected two different names, neither of them J, got {names}")
+    (given, made), (m, n) = names, jacobian.shape
+    shapes = {"J": (m, n), given: (m,), made: (n,)}  # in this order: captions and pictures take the names from it
+    hbm = HBM({"J": jacobian, given: dy}, {made: dy.dtype}, shapes, captions.contraction, whole=True)
     for i in range(n):
         J_i = hbm.load("J", cols=(i, i + 1))  # (m, 1)
-        hbm.store("dx", None, (J_i.mT * hbm.load("dy")).sum(-1), (i, i + 1))
+        hbm.store(made, None, (J_i.mT * hbm.load(given)).sum(-1), (i, i + 1))
         yield hbm.step("contract", i=i)
-    yield hbm.done(hbm.output("dx"))
+    yield hbm.done(hbm.output(made))
 
 
 @overload

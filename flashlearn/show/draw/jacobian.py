@@ -1,4 +1,7 @@
-"""A Jacobian as a heat map, and how it contracts: dy from the left, one number of dx out of every column."""
+"""A Jacobian as a heat map, and how it contracts: dy from the left, one number of dx out of every column.
+
+The steps name the two vectors; in the code they are dy and dx.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,11 @@ Rows = list[list[float]]
 
 def draw_jacobian(step: Step, *, narrow: bool = False) -> Scene:
     """One step of a contraction: dy at the left of J, dx below it, the current column and its products."""
-    check_steps_of("a contraction", step, shapes=["dx"], values=["J", "dy"])
-    J, dy = (step.values[name].detach().double().cpu().tolist() for name in ("J", "dy"))
+    check_steps_of("a contraction", step, shapes=["J"], values=["J"])
+    given, made = names = [name for name in step.shapes if name != "J"]
+    J, dy = (step.values[name].detach().double().cpu().tolist() for name in ("J", given))
     m, n = step.values["J"].shape
-    dx, i = step.written("dx").tolist(), step.values.get("i")
+    dx, i = step.written(made).tolist(), step.values.get("i")
     grids = _grids(m, n, narrow)
     foot = grids["dx"].bottom + 40
     below = foot + 40 + LOW * min(m, LINES) + 20
@@ -30,14 +34,15 @@ def draw_jacobian(step: Step, *, narrow: bool = False) -> Scene:
     _heat(scene, grids["J"], J, [["past" if c < done else "now" for c in range(n)]] * m)
     _heat(scene, grids["dy"], [[value] for value in dy], [["now"]] * m)
     _heat(scene, grids["dx"], [dx], [["now" if c <= done else "" for c in range(n)]])
-    _names(scene, grids)
+    _sizes(scene, grids, names)
     if i is not None:
         column = grids["J"].rect(cols=(i, i + 1))
         for name, rect in (("J", column), ("dy", grids["dy"].rect()), ("dx", grids["dx"].rect(cols=(i, i + 1)))):
             scene.outline(rect, id=f"now-{name}")
         scene.text(column.centre[0], column.bottom + 13, "▼", 13, anchor="middle")
         left, top = (PAD, foot + 16) if narrow else (570, 20)
-        _products(scene, dy, [row[i] for row in J], dx[i], i, (left, top))
+        scene.text(left, top, f"column {i}: {given} × J", 14, bold=True)
+        _products(scene, dy, [row[i] for row in J], f"{made}[{i}] = {number(dx[i], 3)}", (left, top))
     every = [*(value for row in J for value in row), *dy, *dx[: done + 1]]
     entries = [("positive", Look("S", "half")), ("negative", Look("quiet", "half")), ("zero", Look("blank"))]
     entries += [("NaN", Look("blank", hatched=True))] * any(map(math.isnan, every))
@@ -58,12 +63,13 @@ def _grids(m: int, n: int, narrow: bool) -> dict[str, Grid]:
     }
 
 
-def _names(scene: Scene, grids: dict[str, Grid]) -> None:
-    """Every matrix with its size."""
+def _sizes(scene: Scene, grids: dict[str, Grid], names: list[str]) -> None:
+    """Every matrix by its name, with its size."""
+    given, made = names
     J, dy, dx = (grids[name] for name in ("J", "dy", "dx"))
     scene.text(max(J.x, dy.right + 18), 18, f"J: {J.rows} × {J.cols} = {J.rows * J.cols} numbers", 14, bold=True)
-    scene.text(max(dy.right, 44), 18, f"dy: {dy.rows}", 14, bold=True, anchor="end")
-    scene.text(dx.x - 8, dx.y + dx.h / 2, f"dx: {dx.cols}", 14, bold=True, anchor="end")
+    scene.text(max(dy.right, 44), 18, f"{given}: {dy.rows}", 14, bold=True, anchor="end")
+    scene.text(dx.x - 8, dx.y + dx.h / 2, f"{made}: {dx.cols}", 14, bold=True, anchor="end")
 
 
 def _heat(scene: Scene, grid: Grid, values: Rows, when: list[list[str]]) -> None:
@@ -93,12 +99,9 @@ def _words(value: float) -> str:
     return fixed(value, 3)
 
 
-def _products(
-    scene: Scene, dy: list[float], column: list[float], total: float, i: int, corner: tuple[float, float]
-) -> None:
-    """The sum that makes one entry of dx, term by term."""
+def _products(scene: Scene, dy: list[float], column: list[float], total: str, corner: tuple[float, float]) -> None:
+    """The sum that makes one entry of dx, term by term, below its title."""
     (left, top), down = corner, LOW if scene.width == NARROW else DOWN
-    scene.text(left, top, f"column {i}: dy × J", 14, bold=True)
     shown = range(min(len(dy), LINES))
     for j in shown:
         terms = (_words(dy[j]), "×", _words(column[j]), "=", _words(dy[j] * column[j]))
@@ -110,4 +113,4 @@ def _products(
     scene.line((left + 170, end - 9), (left + 238, end - 9), stroke=1.2)
     if more:
         scene.text(left, end + 6, f"and {more} more", 12, role="quiet")
-    scene.text(left + 236, end + 6, f"dx[{i}] = {number(total, 3)}", 14, bold=True, anchor="end")
+    scene.text(left + 236, end + 6, total, 14, bold=True, anchor="end")
