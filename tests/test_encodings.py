@@ -110,7 +110,7 @@ folder = pathlib.Path(tempfile.mkdtemp())
 shown = play({"fünf": fl.online_softmax_steps(x)}, draw_row, alt="zwei Säulen, ℓ", figsize=(4, 2))
 assert "ℓ" in shown.in_words() and shown.png
 tiling_explorer().paint()
-assert "ℓ" in repr(predict("00.rescale")) and len(read_text()) > 1000
+assert "ℓ" in repr(predict("03.recall.lse")) and len(read_text()) > 1000
 assert all(load(name)["provenance"] for name in recordings())
 course_map.main([str(folder / "map.html")])
 assert "×" in (folder / "map.html").read_text(encoding="utf-8")

@@ -63,7 +63,9 @@ def the_stand_in():
     """A process of Python in which `torch` is the stand-in."""
     path = f"{ROOT / 'book' / 'stand_in'}{os.pathsep}{ROOT}"
     program = [sys.executable, str(ROOT / "tests" / "stand_in_cases.py")]
-    return subprocess.Popen(program, stdin=-1, stdout=-1, text=True, env={**os.environ, "PYTHONPATH": path})
+    return subprocess.Popen(
+        program, stdin=-1, stdout=-1, text=True, encoding="utf-8", env={**os.environ, "PYTHONPATH": path}
+    )
 
 
 def theirs(case):

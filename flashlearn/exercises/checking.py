@@ -2,7 +2,7 @@
 
 import difflib
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, MutableMapping
 from dataclasses import replace
 from importlib import import_module
 
@@ -32,17 +32,31 @@ def _exercises(notebook: str) -> Iterator[Exercise]:
         yield replace(exercise, name=numbered(id), id=id, mistakes=known, causes=mine)
 
 
-class _Exercises(Mapping[str, Exercise]):
-    """All exercises by name. A notebook's are imported when one of them is needed: those on kernels need Triton."""
+class _Exercises(MutableMapping[str, Exercise]):
+    """All exercises by name, and those that an instructor adds. A notebook's are imported when one of them is needed:
+    those on kernels need Triton.
+    """
+
+    def __init__(self) -> None:
+        self._added: dict[str, Exercise] = {}
+
+    def __setitem__(self, name: str, exercise: Exercise) -> None:
+        self._added[name] = exercise
+
+    def __delitem__(self, name: str) -> None:
+        del self._added[name]
 
     def __getitem__(self, name: str) -> Exercise:
+        if name in self._added:
+            return self._added[name]
         notebook = next((notebook for notebook, number in NUMBERS.items() if name.startswith(f"{number}.")), None)
         if notebook is None:
             raise KeyError(name)
         return of_notebook(notebook)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for notebook in NOTEBOOKS for name in of_notebook(notebook))
+        course = (name for notebook in NOTEBOOKS for name in of_notebook(notebook))
+        return iter(dict.fromkeys([*course, *self._added]))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
