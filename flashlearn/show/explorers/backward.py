@@ -26,7 +26,7 @@ SCORES, ARRIVED = (1.0, 0.0, 2.0, -1.0), (0.5, -1.0, 2.0, 3.0)  # of the row tha
 LARGEST = 3  # of a score and of dP, either way
 ALT = {
     ROW: "Four groups of bars, one for each key: the scores, p, dp with the level of δ, and ds.",
-    TILES: "The square of pairs of blocks with those that are met, and next to it the equations on chip in numbers.",
+    TILES: "The square of pairs of blocks with those that are met, and beside it the equations on chip in numbers.",
 }
 
 
