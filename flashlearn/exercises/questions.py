@@ -89,10 +89,9 @@ class Sentence:
 
 def read(text: str, notebook: str) -> Iterator[Question]:
     """The questions of a file. ValueError names the question that lacks a part, or has a line of no known form."""
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        name, *lines = filter(None, map(str.strip, part.splitlines()))
-        if any(line.startswith("Model: ") for line in lines):
-            continue  # `sentences` reads it
+    for name, lines in _entries(text):
+        if _is_sentence(lines):
+            continue
         found: dict[str, str] = {}
         wrong = []
         for line in lines:
@@ -117,14 +116,24 @@ def sentences(text: str, notebook: str) -> Iterator[Sentence]:
 
     ValueError names the task that lacks its text, or has a line of no known form.
     """
-    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
-        name, *lines = filter(None, map(str.strip, part.splitlines()))
+    for name, lines in filter(lambda entry: _is_sentence(entry[1]), _entries(text)):
         model = [line.removeprefix("Model: ") for line in lines if line.startswith("Model: ")]
         points = tuple(line.removeprefix("- ") for line in lines if line.startswith("- "))
-        if model and len(lines) - len(points) != 2:
+        if len(lines) - len(points) != 2:
             raise ValueError(f"expected a text, points and one Model in {notebook}.{name}, got {lines!r}")
-        if model:
-            yield Sentence(f"{notebook}.{name}", lines[0], model[0], points)
+        yield Sentence(f"{notebook}.{name}", lines[0], model[0], points)
+
+
+def _entries(text: str) -> Iterator[tuple[str, list[str]]]:
+    """The name in each heading of a file, and the lines below it that are not empty."""
+    for part in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        name, *lines = filter(None, map(str.strip, part.splitlines()))
+        yield name, lines
+
+
+def _is_sentence(lines: list[str]) -> bool:
+    """Whether these lines ask for a sentence, and not for a choice."""
+    return any(line.startswith("Model: ") for line in lines)
 
 
 _FILES = {name: (files("flashlearn.course") / name / "questions.md").read_text(encoding="utf-8") for name in NOTEBOOKS}
