@@ -86,7 +86,7 @@ def test_what_a_block_of_keys_adds_up_to_is_that_of_the_whole_matrices():
     """P_00^T dO_0 + P_10^T dO_1 by tiles is the first row of dV by whole matrices."""
     last_of_key_0 = [step for step in tiled() if step.phase == "dK and dV" and step.values["j"] == 0][-1]
     torch.testing.assert_close(last_of_key_0.values["dV"][0, 0, 0], whole()[-1].output[2][0, 0, 0])
-    assert {"1.75", "1", "0.5", "dV0", "dO1", "Pᵀ", "dK0"} <= set(draw_backward_chip(last_of_key_0).texts())
+    assert {"1.75", "1", "0.5", "dV₀", "dO₁", "Pᵀ", "dK₀"} <= set(draw_backward_chip(last_of_key_0).texts())
 
 
 # the explorer

@@ -205,7 +205,7 @@ def _product(scene: Scene, step: Step, product: str, area: Rect) -> None:
     shapes = [factor_shape(step, name, {"S": "P", "dP": "dS"}) for name in names]  # P takes the room of S, dS of dP
     room, high = 32 + 16, area.h - 28  # for the signs, and for the factors
     unit = min(
-        12.0, (high - 2) / max(rows for rows, _ in shapes), (area.w - room - 8) / sum(cols for _, cols in shapes)
+        12.0, (high - 2) / max(rows for rows, _ in shapes), (area.w - room - 24) / sum(cols for _, cols in shapes)
     )
     at = area.x + (area.w - room - unit * sum(cols for _, cols in shapes)) / 2
     for name, (rows, cols), after in zip(names, shapes, signs, strict=True):

@@ -66,7 +66,7 @@ def _lines(step: Step) -> list[Line]:
 def _number(step: Step, name: str) -> str:
     """The number of the block, of queries or of keys; what has both has none."""
     number = None if name in SQUARES else step.values.get("j" if name in OF_KEYS else "i")
-    return "" if number is None else str(number)
+    return "" if number is None else index(number)
 
 
 def _map(scene: Scene, step: Step, area: Rect) -> None:
@@ -82,9 +82,11 @@ def _map(scene: Scene, step: Step, area: Rect) -> None:
     scene.cell_lines(grid)
     met = [s.values for s in run if _block(s) is not None]
     for i, rows in sorted({(v["i"], v["rows"]) for v in met}):
-        scene.text(grid.x - 6, grid.rect(rows).centre[1], f"Q{i}", 13, anchor="end", bold=True)
+        scene.text(grid.x - 6, grid.rect(rows).centre[1], f"Q{index(i)}", 13, anchor="end", bold=True)
     for j, cols in sorted({(v["j"], v["cols"]) for v in met}):
-        scene.text(grid.rect(cols=cols).centre[0], grid.y - 5, f"K{j}", 13, anchor="middle", va="bottom", bold=True)
+        scene.text(
+            grid.rect(cols=cols).centre[0], grid.y - 5, f"K{index(j)}", 13, anchor="middle", va="bottom", bold=True
+        )
     x, y = (grid.right + 20, 60) if narrow else (area.x + PAD, grid.bottom + 22)
     words = {"done": "met", "never visited": "not met"}
     y = scene.legend(x, y, [(words.get(word, word), look) for word, look in entries], right=area.right)

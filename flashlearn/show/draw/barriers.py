@@ -32,7 +32,7 @@ def draw_barriers(step: Step, *, narrow: bool = False) -> Scene:
     rows = {title: _rows(bars) for title, bars in runs.items()}
     scene = Scene(NARROW if narrow else WIDE, top + sum(TITLE + ROW * len(each) + 6 for each in rows.values()))
     slot = (scene.width - left - (PAD if narrow else 92)) / step.values["horizon"]
-    _legend(scene)
+    _legend(scene, {bar.what for bars in runs.values() for bar in bars})
     y: float = top
     for number, title in enumerate(runs):
         _run(scene, step, title, rows[title], Rect(left, y, slot, ROW), number)
@@ -107,10 +107,10 @@ def _tick(scene: Scene, tick: Tick, x: float, top: float, height: float) -> None
     scene.text(x + 6, y + tip / 2, tick.phase & 1, 12, layer=FRAMES)
 
 
-def _legend(scene: Scene) -> None:
-    """What the colours are, and the triangles."""
+def _legend(scene: Scene, there: set[str]) -> None:
+    """What the colours of these runs are, and the triangles."""
     narrow = scene.width == NARROW
-    entries = [(words, look) for look, words in LOOK.values()]
+    entries = [(words, look) for what, (look, words) in LOOK.items() if what in there]
     y = scene.legend(PAD, 16, entries, 12, right=scene.width) + 24
     x: float = PAD
     for up, words in ((True, "full: phase 0, 1"), (False, "free: phase 0, 1")):

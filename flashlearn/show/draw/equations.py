@@ -116,13 +116,14 @@ def put(scene: Scene, lines: Sequence[Line], area: Rect, framed: Equation | None
     for scale, line in zip(scales, lines, strict=True):
         y += free
         high = _high(scale) * max(map(height, line))
-        gap = (area.w - scale * sum(map(length, line))) / (len(line) + 1)
-        x = area.x
+        spare = area.w - scale * sum(map(length, line))
+        gap = max(spare / (len(line) + 1), min(ACROSS * scale, spare / len(line[1:] or line)))
+        x = area.x + (spare - gap * len(line[1:])) / 2
         for parts in line:
-            end = _equation(scene, x + gap, y, parts, scale)
+            end = _equation(scene, x, y, parts, scale)
             if parts is framed:
-                scene.outline((x + gap - 8, y - 3, end - x - gap + 16, high + 10), id="now")
-            x = end
+                scene.outline((x - 8, y - 3, end - x + 16, high + 10), id="now")
+            x = end + gap
         y += high
 
 
@@ -158,9 +159,8 @@ def _paint(scene: Scene, x: float, y: float, matrix: Matrix, scale: float) -> No
     grid = Grid(x, y, *matrix.shape, CELL * scale, LINE * _high(scale))
     there = matrix.values is not None
     tone = SHADES.get(matrix.name, "light")
-    if matrix.values is None:
-        scene.rect(grid.rect(), "blank")
-    else:
+    scene.rect(grid.rect(), "blank")  # tones let through what is below them
+    if matrix.values is not None:
         scene.rect(grid.rect(), role(matrix.name), tone)
         size = max(SMALLEST, round(NUMBER * scale))
         rows = matrix.values.double().tolist()

@@ -10,6 +10,7 @@ from itertools import groupby
 
 from flashlearn.core.signs import number
 from flashlearn.core.steps import Step
+from flashlearn.show.draw.equations import short
 from flashlearn.show.draw.memories import PAD, bytes_note, memory, on_chip_note, pass_note
 from flashlearn.show.draw.scene import NARROW, WIDE, Grid, Rect, Scene, Span
 from flashlearn.show.draw.style import role
@@ -192,8 +193,8 @@ def _running_values(scene: Scene, step: Step, area: Rect) -> None:
 
 
 def _show(value: float, digits: int) -> str:
-    """A number for a cell, "" where nothing is yet."""
-    return "" if math.isnan(value) else number(value, digits)
+    """A number for a cell, "" where nothing is yet; one that rounds to 0 is a 0, powers of ten would not fit."""
+    return "" if math.isnan(value) else short(value, digits) if abs(value) < 1e5 else number(value, digits)
 
 
 def _tone(now: Span | None, seen: int, i: int) -> str:

@@ -232,7 +232,7 @@ def draw_terms(step: Step, *, narrow: bool = False) -> Scene:
     x, terms = first_row(step.values["x"]), _terms(step)
     m, l = first(step.values["m_i"]), first(step.values["l_i"])
     right = sum(_right(term, m) for term in terms)
-    _numbers(scene, m, l, right)
+    _numbers(scene, step, m, l, right)
     _term_bars(scene, x, terms, m)
     _sum(scene, len(x), terms, right)
     return scene
@@ -266,12 +266,12 @@ def _right(term: _Term, m: float) -> float:
     return 0.0 if m == -math.inf else math.exp(term.x - m)
 
 
-def _numbers(scene: Scene, m: float, l: float, right: float) -> None:
-    """m and l as numbers, and by how much l is wrong."""
+def _numbers(scene: Scene, step: Step, m: float, l: float, right: float) -> None:
+    """m and l as numbers, and by how much l is wrong; their names are short in all steps if they must be in one."""
     half = scene.width / 2
     wide = [
-        width(name, 14) + 10 + width(number(value), 18, bold=True)
-        for name, value in (("maximum m", m), ("running sum l", l))
+        max(width(name, 14) + 10 + width(number(first(s.values[of])), 18, bold=True) for s in step.run or (step,))
+        for name, of in (("maximum m", "m_i"), ("running sum l", "l_i"))
     ]
     names = ("maximum m", "running sum l") if wide[0] <= half - PAD - 6 and wide[1] <= half - 4 else ("m", "l")
     for left, name, value in ((PAD, names[0], m), (half, names[1], l)):

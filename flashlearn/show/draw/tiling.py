@@ -30,6 +30,7 @@ COLUMN = 30  # pixels from one column of numbers to the next
 SIDE = 250  # pixels at the right of a wide HBM, for counters and the key
 UNDER = 24  # pixels below S, for what is said of it
 TABLE_ROW = 17  # height of a row of numbers
+LEAST = 30  # pixels for a tile on a narrow chip, with its name
 Values = list[list[float]]
 
 
@@ -104,7 +105,10 @@ def _hbm(scene: Scene, step: Step, run: list[Step], grids: dict[str, Grid], area
         scene.cell_lines(grid, "quiet" if name != "S" or stored else "hatch", dashed=name == "S" and not stored)
         _name(scene, step, name, grid)
     words = "S, P: stored in HBM" if stored else "S: never stored"
-    scene.text(S.centre[0], S.bottom + 15, words, 12, anchor="middle", bold=True)
+    half, middle = width(words, 12, True) / 2, S.centre[0]
+    if grids["V"].bottom > S.bottom:  # V is longer than S: what is said of S ends before it
+        middle = max(PAD + half, min(middle, S.right + 6 - half))
+    scene.text(middle, S.bottom + 15, words, 12, anchor="middle", bold=True)
     if scene.width == NARROW:
         byte_counters(scene, step, Rect(PAD, area.bottom - 78, area.w - 2 * PAD, 32), full, 12)
         scene.legend(PAD, area.bottom - 30, entries, right=area.right)
@@ -246,8 +250,12 @@ def _chip(run: list[Step], narrow: bool, capacity: int | None) -> _Chip:
     table = any("m_i" in s.values for s in run)
     gap = 14 if narrow else 20
     room = (NARROW - 2 * PAD - 14) if narrow else WIDE - 2 * PAD - 18 - (190 if table else 0)
-    columns = sum(min(cols, 8) for _, cols in largest.values()) or 1
-    unit = min(16 if narrow else 44, (room - gap * max(0, len(largest) - 1)) / columns)
+    room -= gap * max(0, len(largest) - 1)
+    wide = [min(cols, 8) for _, cols in largest.values()] or [1]
+    unit = min(16 if narrow else 44, room / sum(wide))
+    named = [cols for cols in wide if narrow and cols * unit < LEAST]  # these take the room of their names
+    if 0 < len(named) < len(wide):
+        unit = min(unit, (room - LEAST * len(named)) / (sum(wide) - sum(named)))
     pitch = min(14 if narrow else 22, (90 if narrow else 120) / max(most, 2))
     return _Chip(pitch, unit, gap, largest, table, not narrow, capacity)
 
@@ -273,7 +281,7 @@ def _sram(scene: Scene, step: Step, chip: _Chip, area: Rect, home: dict[str, Gri
         if tile is tiles[0]:
             _row_numbers(scene, step, tile, grid)
         name_wide = width(_chip_name(step, chip.largest, tile) + arrows(step, tile.name), chip.font, True)
-        left += max(chip.unit * min(chip.largest[tile.name][1], 8), 30 if not chip.beside else name_wide) + chip.gap
+        left += max(chip.unit * min(chip.largest[tile.name][1], 8), LEAST if not chip.beside else name_wide) + chip.gap
     if chip.table and "m_i" in step.values and tiles[-1].name in ("acc", "O"):
         _row_table(scene, step, chip, grid, area)
 
