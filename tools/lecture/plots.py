@@ -10,7 +10,7 @@ from flashlearn.cost import A100_40GB
 from flashlearn.measurements.records import chosen, load, provenance
 
 RECORD, LADDER = load("gpu_attention_h200"), load("gpu_ladder")
-BLUE, RED, GREY, YELLOW = "#0072B2", "#D55E00", "#BBBBBB", "#F0E442"
+BLACK, GREY, PURPLE, YELLOW = "#1A1A1A", "#BBBBBB", "#CC79A7", "#F0E442"  # purple is S; blue would be Q
 NAMES = {"efficient": "memory-efficient", "fa2": "FlashAttention-2", "cudnn": "cuDNN", "fa4": "FlashAttention-4",
          "flashlearn": "this course"}  # fmt: skip
 STAGES = {"standard": "three operations", "fused": "tiles, one kernel", "op": "the fast kernel"}
@@ -38,8 +38,8 @@ MATRICES = megabytes(16384, 4 * 128)  # Q, K, V and O of one head of 128 columns
 
 def matrix(ax: Any) -> None:
     """S of one head for three lengths, and Q, K, V and O of the longest: areas are bytes."""
-    sides = [(f"S, N = {N:,}\n{size:,.0f} MB", size**0.5, RED) for N, size in SCORES.items()]
-    squares(ax, [*sides, (f"Q, K, V, O\nN = 16,384\n{MATRICES:,.0f} MB", MATRICES**0.5, BLUE)], gap=6.5)
+    sides = [(f"S, N = {N:,}\n{size:,.0f} MB", size**0.5, PURPLE) for N, size in SCORES.items()]
+    squares(ax, [*sides, (f"Q, K, V, O\nN = 16,384\n{MATRICES:,.0f} MB", MATRICES**0.5, GREY)], gap=6.5)
 
 
 def memories(ax: Any) -> None:
@@ -48,15 +48,15 @@ def memories(ax: Any) -> None:
     hbm, sram = gpu.memory / 1e6, gpu.sram / 1e6
     words = [
         f"HBM: {hbm / 1e3:,.0f} GB\n{gpu.bandwidth / 1e12:.2f} TB/s",
-        f"SRAM: {sram:.0f} MB in {gpu.sms} parts\n{gpu.sram_bandwidth / 1e12:.0f} TB/s",
+        f"SRAM: {gpu.sram / 2**20:.0f} MB in {gpu.sms} parts\n{gpu.sram_bandwidth / 1e12:.1f} TB/s",
     ]
     squares(ax, [(words[0], hbm**0.5, GREY), (words[1], sram**0.5, YELLOW)], gap=150)
 
 
 def bars(ax: Any, values: dict[str, float], names: dict[str, str], unit: str, record: dict) -> None:
-    """A bar for each value, the last in blue."""
+    """A bar for each value, the last in black."""
     for place, value in enumerate(values.values()):
-        ax.barh(place, value, height=0.7, color=BLUE if place == len(values) - 1 else GREY)
+        ax.barh(place, value, height=0.7, color=BLACK if place == len(values) - 1 else GREY)
         ax.text(value, place, f"  {value:.3g} {unit}", va="center", fontsize=22)
     ax.set_yticks(range(len(values)), [names[name] for name in values], fontsize=22)
     ax.set(xlim=(0, 1.25 * max(values.values())), xticks=[], ylim=(len(values) - 0.4, -0.6))

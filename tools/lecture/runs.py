@@ -247,7 +247,7 @@ PLOTS = {
     ),
     "memories": Plot(
         plots.memories,
-        f"Two squares to scale: HBM, {GPU.memory / 1e9:.0f} GB, and all SRAM, {GPU.sram / 1e6:.0f} MB.",
+        f"Two squares to scale: HBM, {GPU.memory / 1e9:.0f} GB, and all SRAM, {GPU.sram / 2**20:.0f} MB.",
     ),
     "measured": Plot(
         plots.measured,
